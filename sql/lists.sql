@@ -60,6 +60,11 @@ FROM (VALUES ('l2', '<->'), ('ip', '<#>'), ('cosine', '<=>')) m (class, operator
 	(VALUES (''), (', code_bits = 4'), (', quantizer = int8'), (', quantizer = pq'), (', quantizer = pq, code_bits = 4, pq_m = 3')) q (options)
 ORDER BY 1, 2, 3;
 
+CREATE FUNCTION plan_of(query text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN QUERY EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) ' || query;
+END $$;
+
 -- Built empty there is one list; rows that come later join it, and a rebuild makes more.
 CREATE TABLE lists_e (id int, v vector(8));
 CREATE INDEX lists_ei ON lists_e USING gpuann (v vector_l2_ops) WITH (method = ivfpq);
@@ -73,6 +78,12 @@ SELECT gpuann_check('lists_ei', true);
 REINDEX INDEX lists_ei;
 SELECT lists > 20 AS many, rows, added, quantizer, code_bits, code_bytes FROM gpuann_lists('lists_ei');
 SELECT gpuann_check('lists_ei', true);
+
+-- EXPLAIN says how many lists were searched, and why the server was not asked.
+SET gpuann.probes = 9;
+SELECT line FROM (SELECT regexp_replace(line, '.*(probes=\d+).*', '\1') AS line FROM
+	plan_of($$SELECT id FROM lists_e ORDER BY v <-> '[1,1,1,1,1,1,1,1]' LIMIT 5$$) line) s WHERE line LIKE 'probes%';
+RESET gpuann.probes;
 
 -- Filters, rows that come and go.
 DELETE FROM lists_e WHERE id % 2 = 0;
@@ -97,4 +108,5 @@ SELECT count(*) FROM (SELECT id FROM lists_u ORDER BY v <-> '[1,1,1,1,1,1,1,1]' 
 SELECT gpuann_check('lists_ui', true);
 
 DROP TABLE lists_t, lists_e, lists_u;
+DROP FUNCTION plan_of(text);
 DROP FUNCTION lists_differ(text, text, text, text);

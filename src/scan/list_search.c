@@ -317,7 +317,7 @@ search_begin(ListSearch *search, const PageQuery *query, const WalkRound *round)
 
 /* Read the lists nearest to the query; returns whether there are others. */
 static bool
-search_lists(ListSearch *search)
+search_lists(ListSearch *search, PageAnswer *answer)
 {
 	const PageQuery *query = search->query;
 	ListVisitor visitor = {take_entries, entries_taken, search};
@@ -332,6 +332,7 @@ search_lists(ListSearch *search)
 	{
 		search->base = base_of_list(search, &reader, &lists[i]);
 		list_visit(query->index, query->format, &search->lists, lists[i].slot, &visitor);
+		answer->probes++;
 	}
 	centroid_reader_end(&reader);
 	rank_candidates(search);
@@ -350,7 +351,7 @@ page_lists_round(const PageQuery *query, const WalkRound *round, PageAnswer *ans
 	memset(answer, 0, sizeof(*answer));
 	search_begin(&search, query, round);
 	take_pending(&search, answer);
-	others = search_lists(&search);
+	others = search_lists(&search, answer);
 	page_ranker_end(search.ranker);
 	sort_results(search.nearest, search.kept);
 	answer->results = MemoryContextAllocHuge(query->memory,

@@ -53,6 +53,7 @@ typedef struct PageAnswer
 	uint32		count;
 	uint32		visited;		/* slots whose distance was computed */
 	uint32		pending;		/* of them, list entries searched exactly */
+	uint32		probes;			/* lists that were searched */
 	bool		more;			/* there were more than room; graph: the list was full */
 	uint32		before;			/* exact: live slots at or before range->beyond that skip does not
 								 * have */

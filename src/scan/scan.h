@@ -183,6 +183,7 @@ typedef struct LastScan
 								 * count */
 	uint64		pending;
 	uint32		ef;				/* of the last graph round */
+	uint32		probes;			/* lists that it searched, if the index has lists */
 	uint32		graph_rounds;
 	uint32		exact_passes;
 	uint64		queue_us;		/* at the server, before its engine began */

@@ -213,6 +213,7 @@ take_pages(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
 	answer->end_slot = pages->end_slot;
 	answer->of_server = false;
 	note_visited(scan, pages->added > 0 ? scan->stats.visited + pages->added : pages->visited);
+	scan->stats.probes = Max(scan->stats.probes, pages->probes);
 	scan->stats.pending += pages->pending;
 	scan->stats.tally.pending += pages->pending;
 }

@@ -78,6 +78,8 @@ typedef struct Training
 	uint32		count;
 	float	   *centroids;
 	void	   *codebook;
+	Centroids	set;			/* of the centroids */
+	const TrainControl *control;	/* of the threads at work */
 	EngineStatus status;
 } Training;
 
@@ -132,22 +134,45 @@ draw_sample(const ListsBuild *build, Training *training)
 	pfree(vector);
 }
 
-/* Subtract from each row of the sample its centroid. */
+/* An item of a thread: subtract from some rows of the sample their centroids. */
 static void
-subtract_centroids(Training *training, const ListFormat *lists, uint32 dims, void *memory)
+subtract_item(void *argument, uint32_t item)
 {
-	Centroids	set;
-	uint32		list;
+	Training   *training = argument;
+	uint32		dims = training->build->format->dims;
+	uint32		first = item * ITEM_ROWS;
+	uint32		end = Min(first + ITEM_ROWS, training->count);
 
-	centroids_init(&set, training->centroids, lists->lists, dims, memory);
-	for (uint32 row = 0; row < training->count; row++)
+	for (uint32 row = first; row < end; row++)
 	{
 		float	   *at = training->sample + (Size) row * dims;
+		uint32		list;
 
-		(void) centroids_nearest(&set, at, dims, 1, &list, NULL);
+		if (training->control->interrupted(training->control->context))
+			return;
+		(void) centroids_nearest(&training->set, at, dims, 1, &list, NULL);
 		for (uint32 i = 0; i < dims; i++)
 			at[i] -= training->centroids[(Size) list * dims + i];
 	}
+}
+
+/* Make the sample's rows what their centroids leave of them. */
+static void
+subtract_centroids(Training *training)
+{
+	uint32		lists = training->build->lists->lists;
+	uint32		dims = training->build->format->dims;
+	void	   *memory = aligned_alloc(64, TYPEALIGN(64, centroids_bytes(lists, dims)));
+
+	if (memory == NULL)
+	{
+		training->status = ENGINE_NO_MEMORY;
+		return;
+	}
+	centroids_init(&training->set, training->centroids, lists, dims, memory);
+	training->control->spread(training->control->context, subtract_item, training,
+							  (training->count + ITEM_ROWS - 1) / ITEM_ROWS);
+	free(memory);
 }
 
 /* In threads: centroids, then the codebook. */
@@ -166,21 +191,15 @@ train(const TrainControl *control, void *arg)
 						.rounds = ROUNDS,
 						.seed = lists->seed,
 						.control = control};
-	void	   *memory;
 
+	training->control = control;
 	training->status = kmeans_run(&task, training->centroids);
 	if (training->status != ENGINE_OK || quantizer_codebook_bytes(&shape) == 0)
 		return;
-	memory = aligned_alloc(64, TYPEALIGN(64, centroids_bytes(lists->lists, dims)));
-	if (memory == NULL)
-	{
-		training->status = ENGINE_NO_MEMORY;
-		return;
-	}
-	subtract_centroids(training, lists, dims, memory);
-	free(memory);
-	training->status =
-		quantizer_train(&shape, training->sample, training->count, control, training->codebook);
+	subtract_centroids(training);
+	if (training->status == ENGINE_OK)
+		training->status = quantizer_train(&shape, training->sample, training->count, control,
+										   training->codebook);
 }
 
 /*
@@ -234,6 +253,7 @@ typedef struct Filling
 	uint32	   *first;			/* of each list in order; lists + 1 */
 	PostingEntry *entries;		/* of one list */
 	unsigned char *codes;
+	const TrainControl *control;	/* of the threads at work */
 } Filling;
 
 static void
@@ -270,6 +290,8 @@ code_item(void *argument, uint32_t item)
 	uint32		first = item * ITEM_ROWS;
 	uint32		count = Min(fill->rows->count - first, ITEM_ROWS);
 
+	if (fill->control->interrupted(fill->control->context))
+		return;
 	for (uint32 row = first; row < first + count; row++)
 		list_widen(format, fill->vectors + (Size) row * format->vector_bytes,
 				   fill->rows->wide + (Size) row * format->dims);
@@ -281,6 +303,7 @@ code_rows(const TrainControl *control, void *arg)
 {
 	Filling    *fill = arg;
 
+	fill->control = control;
 	control->spread(control->context, code_item, fill,
 					(fill->rows->count + ITEM_ROWS - 1) / ITEM_ROWS);
 }

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "miscadmin.h"
+#include "storage/ipc.h"
 
 #define POLL_NS		(10 * 1000 * 1000)
 #define MOST_HELPERS	1024
@@ -24,6 +25,7 @@ typedef struct Crew
 	void	   *arg;
 	TrainControl control;
 	atomic_bool stop;
+	pthread_t	thread;
 
 	pthread_mutex_t mutex;		/* protects done */
 	pthread_cond_t ended;
@@ -109,22 +111,33 @@ wait_for_work(Crew *crew)
 }
 
 /* Start the thread that does the work, with all signals blocked. */
-static pthread_t
+static void
 start_work(Crew *crew)
 {
-	pthread_t	thread;
 	sigset_t	all,
 				before;
 	int			status;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	status = pthread_create(&thread, NULL, run_work, crew);
+	status = pthread_create(&crew->thread, NULL, run_work, crew);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (status != 0)
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 						errmsg("could not start a thread: %s", strerror(status))));
-	return thread;
+}
+
+/*
+ * An error, or the end of this process: what the threads work on is about to
+ * go.
+ */
+static void
+stop_work(int code, Datum arg)
+{
+	Crew	   *crew = (Crew *) DatumGetPointer(arg);
+
+	atomic_store(&crew->stop, true);
+	pthread_join(crew->thread, NULL);
 }
 
 void
@@ -136,21 +149,12 @@ build_in_threads(int threads, void (*work) (const TrainControl *control, void *a
 						.control = {spread_items, is_stopped, &crew},
 						.mutex = PTHREAD_MUTEX_INITIALIZER,
 						.ended = PTHREAD_COND_INITIALIZER};
-	pthread_t	thread;
 
 	atomic_init(&crew.stop, false);
-	thread = start_work(&crew);
-	PG_TRY();
-	{
-		while (!wait_for_work(&crew))
-			CHECK_FOR_INTERRUPTS();
-	}
-	PG_CATCH();
-	{
-		atomic_store(&crew.stop, true);
-		pthread_join(thread, NULL);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	pthread_join(thread, NULL);
+	start_work(&crew);
+	PG_ENSURE_ERROR_CLEANUP(stop_work, PointerGetDatum(&crew));
+	while (!wait_for_work(&crew))
+		CHECK_FOR_INTERRUPTS();
+	PG_END_ENSURE_ERROR_CLEANUP(stop_work, PointerGetDatum(&crew));
+	pthread_join(crew.thread, NULL);
 }

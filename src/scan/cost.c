@@ -70,7 +70,7 @@ static const StepPrices cuda_prices = {
  * are so many for each of ef: a code's estimate and a centroid's distance, in
  * units of cpu_operator_cost; of the index's pages codes are so small a share.
  */
-#define LIST_ROWS_COMPARED		5
+#define LIST_ROWS_COMPARED		15
 #define CODE_OPERATORS			0.3
 #define CENTROID_OPERATORS		0.5
 #define CODE_PAGE_SHARE			0.08
@@ -344,7 +344,8 @@ add_graph_round(const PricedIndex *index, GraphRounds *rounds, uint32 ef)
 static bool
 is_too_broad(const PricedIndex *index, double ef)
 {
-	return ef > ENGINE_MAX_EF || scan_graph_is_dearer((uint32) ef, index->rows, index->server);
+	return ef > ENGINE_MAX_EF ||
+		   scan_graph_is_dearer((uint32) ef, index->rows, index->server, index->lists > 0);
 }
 
 /*

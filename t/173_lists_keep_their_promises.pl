@@ -158,6 +158,37 @@ $node->safe_psql('postgres', 'VACUUM items');
 right_lists($node, 'linked and vacuumed in the end');
 is($node->safe_psql('postgres', "SELECT (SELECT rows FROM gpuann_lists('items_v')) - linked FROM gpuann_stats('items_v')"), '0',
 	'there are no needless entries then');
+
+# ---- all at once ----
+
+my $again = sub {
+	return "DO \$\$ DECLARE until timestamptz := clock_timestamp() + '5 s'; i int := 0; BEGIN
+		WHILE clock_timestamp() < until LOOP i := i + 1; $_[0]; COMMIT; END LOOP; END \$\$";
+};
+my @said = ('') x 4;
+my @running = (
+	in_background_telling($node, \$said[0], $again->("INSERT INTO items SELECT $next + 20 * i + j, vec($next + 20 * i + j, $dims) FROM generate_series(1, 20) j")),
+	in_background_telling($node, \$said[1], $again->("DELETE FROM items WHERE id % 97 = i % 97 AND noise(id, i) < 0.3")),
+	in_background_telling($node, \$said[2], $again->("PERFORM gpuann_link('items_v'), pg_sleep(0.02)")),
+	in_background_telling($node, \$said[3], ('VACUUM items', 'SELECT pg_sleep(0.1)') x 20));
+my $wrong = '';
+my $looks = 0;
+my $end = time + 6;
+
+do
+{
+	my ($found, $distinct, $rows) = split /\|/, $node->safe_psql('postgres', qq{
+SET enable_seqscan = off; SET enable_sort = off; SET gpuann.iterative_scan = relaxed_order;
+SELECT count(*), count(DISTINCT place), (SELECT count(*) FROM items)
+	FROM (SELECT ctid AS place FROM items ORDER BY v <-> vec($looks, $dims)) s});
+
+	$wrong ||= "$found, $distinct, $rows" if $found != $rows || $distinct != $rows;
+	$looks++;
+} while (time < $end);
+$_->finish foreach @running;
+is($wrong, '', "every row is found at any time ($looks looks)");
+is(join('', @said), "\n" x 20, 'no session failed');
+right_lists($node, 'after all at once');
 $node->stop;
 
 done_testing();

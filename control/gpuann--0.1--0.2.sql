@@ -138,3 +138,17 @@ BEGIN ATOMIC
 END;
 
 COMMENT ON FUNCTION gpuann_migrate() IS 'what replaces the hnsw and ivfflat indexes that the caller owns: for each the next statements, for \gexec';
+
+-- Indexes with lists (method = ivfpq).
+
+CREATE FUNCTION gpuann_lists(index regclass,
+	OUT lists integer, OUT rows bigint, OUT empty_lists integer,
+	OUT least_rows bigint, OUT mean_rows float8, OUT most_rows bigint,
+	OUT quantizer text, OUT code_bits integer, OUT code_bytes integer,
+	OUT posting_bytes bigint, OUT centroid_bytes bigint,
+	OUT added bigint, OUT built_distance float8, OUT added_distance float8, OUT drift float8)
+	RETURNS record
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpuann_lists(regclass) IS
+	'how the rows of an index with lists are spread over them, and how far rows added since its build are from their centroids';

@@ -25,7 +25,7 @@ CREATE INDEX ON t USING gpuann (val vector_l2_ops) WITH (ef_search = 0);
 CREATE INDEX ON t USING gpuann (val vector_l2_ops) WITH (ef_search = 10001);
 CREATE INDEX ON t USING gpuann (val vector_l2_ops) WITH (ef_search = many);
 CREATE INDEX ON t USING gpuann (val vector_l2_ops) WITH (mirror = perhaps);
-CREATE INDEX ON t USING gpuann (val vector_l2_ops) WITH (method = ivfpq);
+CREATE INDEX ON t USING gpuann (val vector_l2_ops) WITH (method = ivfpq, ef_construction = 64);
 CREATE INDEX ON t USING gpuann (val vector_l2_ops) WITH (method = hnsw);
 
 CREATE INDEX t_most ON t USING gpuann (val vector_l2_ops) WITH (m = 100, ef_construction = 1000);
@@ -38,7 +38,7 @@ REINDEX INDEX t_least;
 ALTER INDEX t_least SET (m = 4, ef_search = 50);
 ALTER INDEX t_least RESET (m);
 ALTER INDEX t_least SET (ef_search = 60);
-ALTER INDEX t_least SET (method = ivfpq);
+ALTER INDEX t_least SET (lists = 10);
 ALTER INDEX t_least SET (ef_search = 10001);
 DROP INDEX t_most, t_least;
 CREATE INDEX t_all ON t USING gpuann (val vector_l2_ops)

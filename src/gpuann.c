@@ -59,6 +59,10 @@ gpuannbuildphasename(int64 phase)
 			return "linking over pages";
 		case BUILD_PHASE_MIRROR:
 			return "loading mirror";
+		case BUILD_PHASE_TRAIN:
+			return "training lists";
+		case BUILD_PHASE_LISTS:
+			return "filling lists";
 		default:
 			return NULL;
 	}

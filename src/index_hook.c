@@ -45,9 +45,13 @@ refuse_sparsevec(const IndexStmt *statement)
 	}
 }
 
-/* Whether a statement changes options that only a build heeds. */
+/* Options that only a build heeds. */
+static const char *const graph_options[] = {"m", "ef_construction"};
+static const char *const lists_options[] = {"method", "lists", "quantizer", "code_bits", "pq_m"};
+
+/* Whether a statement changes one of these options. */
 static bool
-changes_build_options(const AlterTableStmt *statement)
+changes_options(const AlterTableStmt *statement, const char *const *names, int count)
 {
 	ListCell   *cell;
 
@@ -59,14 +63,19 @@ changes_build_options(const AlterTableStmt *statement)
 		if (command->subtype != AT_SetRelOptions && command->subtype != AT_ResetRelOptions)
 			continue;
 		foreach(option, (List *) command->def)
-		{
-			const char *name = lfirst_node(DefElem, option)->defname;
-
-			if (strcmp(name, "m") == 0 || strcmp(name, "ef_construction") == 0)
-				return true;
-		}
+			for (int i = 0; i < count; i++)
+				if (strcmp(lfirst_node(DefElem, option)->defname, names[i]) == 0)
+					return true;
 	}
 	return false;
+}
+
+/* Whether a statement changes options that only a build heeds. */
+static bool
+changes_build_options(const AlterTableStmt *statement)
+{
+	return changes_options(statement, graph_options, lengthof(graph_options)) ||
+		   changes_options(statement, lists_options, lengthof(lists_options));
 }
 
 /*
@@ -87,7 +96,10 @@ tell_of_reindex(const AlterTableStmt *statement)
 	if (is_gpuann_index(index))
 		ereport(
 			NOTICE,
-			(errmsg("options m and ef_construction of index \"%s\" take effect when it is rebuilt",
+			(errmsg("options %s of index \"%s\" take effect when it is rebuilt",
+					changes_options(statement, lists_options, lengthof(lists_options))
+						? "method, lists, quantizer, code_bits and pq_m"
+						: "m and ef_construction",
 					RelationGetRelationName(index)),
 			 errhint("REINDEX it.")));
 	relation_close(index, NoLock);

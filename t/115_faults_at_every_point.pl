@@ -67,6 +67,21 @@ my %roads = (
 );
 $roads{'free'} = $roads{'vacuum-'};
 
+# Those of lists. Truncated, the index has one.
+$roads{'build-lists-'} = { does => sub { 'REINDEX INDEX coded_v' } };
+$roads{'posting-'} = {
+	before => sub { 'TRUNCATE coded;' . some_rows(1000, 'coded') },
+	does => sub { "SELECT gpuann_link('coded_v')" },
+};
+$roads{'link-list-'} = $roads{'posting-fill'} = {
+	before => sub { 'TRUNCATE coded;' . some_rows(100, 'coded') . "SELECT gpuann_link('coded_v');" . some_rows(50, 'coded') },
+	does => sub { "SELECT gpuann_link('coded_v')" },
+};
+$roads{'vacuum-lists'} = $roads{'posting-remove'} = {
+	before => sub { 'TRUNCATE coded;' . some_rows(1000, 'coded') . "SELECT gpuann_link('coded_v'); DELETE FROM coded WHERE random() < 0.3" },
+	does => sub { 'VACUUM coded' },
+};
+
 sub road_to
 {
 	my ($point) = @_;
@@ -142,7 +157,7 @@ sub sound
 {
 	my ($what) = @_;
 
-	foreach my $table ('items', 'longs', 'unlogged')
+	foreach my $table ('items', 'longs', 'unlogged', 'coded')
 	{
 		my $of = $table eq 'longs' ? $long_dims : $dims;
 		my $counts = $session->query("SET enable_seqscan = off; SET enable_sort = off; SET gpuann.server = off; SET gpuann.iterative_scan = relaxed_order;
@@ -268,6 +283,7 @@ sub cancel_at
 make_data($node, 2500, $dims, with => 'WITH (m = 6, ef_construction = 24)');
 $session->rows("CREATE TABLE longs (id int, v vector($long_dims));
 	CREATE INDEX longs_v ON longs USING gpuann (v vector_l2_ops) WITH (m = 4, ef_construction = 16);
+	CREATE TABLE coded (id int, v vector($dims)); CREATE INDEX coded_v ON coded USING gpuann (v vector_l2_ops) WITH (method = ivfpq);" . some_rows(500, 'coded') . "
 	CREATE UNLOGGED TABLE unlogged (id int, v vector($dims)); CREATE INDEX unlogged_v ON unlogged USING gpuann (v vector_l2_ops);" . some_rows(10, 'longs'));
 
 my %points;

@@ -96,6 +96,17 @@ foreach my $option (@options)
 	}
 }
 
+# Options of lists.
+@options = table_after('## Options of lists');
+is(join(' ', sort map { $_->[0] } @options), 'code_bits lists pq_m probes quantizer', 'every option of lists is in the table');
+foreach my $option (@options)
+{
+	my ($name, undef, $range) = @$option;
+	my ($rc, $out, $err) = $node->psql('postgres', "CREATE INDEX ON plain USING gpuann (v vector_l2_ops) WITH (method = ivfpq, $name = 1234567)");
+
+	like($err, $range =~ /^(\d+)–(\d+)/ ? qr/Valid values are between "$1" and "$2"/ : qr/Valid values are "rabitq", "pq" and "int8"/, "option $name: its range");
+}
+
 # Operator classes, each under its operator; and how many dimensions they take.
 my @classes = table_after('Operator classes are named', $readme);
 my %classes = map { ($_ => 1) } map { @$_[ 1 .. 6 ] } @classes;
@@ -156,7 +167,7 @@ foreach my $name (sort keys %columns)
 
 # Reasons for a fallback: those that are counted, and the one that is not.
 is(join(' ', sort map { $_->[0] } table_after('## Reasons for a fallback')),
-	join(' ', sort 'not_preloaded', map { /^fallback_(\w+) / ? $1 : () } @{ $columns{pg_stat_gpuann} }),
+	join(' ', sort 'method', 'not_preloaded', map { /^fallback_(\w+) / ? $1 : () } @{ $columns{pg_stat_gpuann} }),
 	'every reason for a fallback is in the table');
 
 $node->stop;

@@ -192,7 +192,7 @@ sub scan_settings
 	my ($exact) = @_;
 
 	return 'SET gpuann.exact = ' . ($exact ? 'on' : 'off') . '; SET gpuann.ef_search = ' . pick(1, 5, 40, 200)
-	  . '; SET gpuann.iterative_scan = ' . pick('complete', 'relaxed_order')
+	  . '; SET gpuann.probes = ' . pick(-1, 1, 1000) . '; SET gpuann.rerank = ' . pick(-1, -1, 1, 20) . '; SET gpuann.iterative_scan = ' . pick('complete', 'relaxed_order')
 	  . '; SET work_mem = ' . pick("'64kB'", "'4MB'") . '; SET gpuann.server = ' . ($with_server ? pick('on', 'off') : 'off') . '; ';
 }
 
@@ -346,7 +346,10 @@ sub epoch
 	$dims = $class->{type} eq 'bit' ? pick(1, 16, 100) : pick(1, 3, 8, 40, chance(0.2) ? 900 : 16);
 	$type = "$class->{type}($dims)";
 	my $m = pick(2, 4, 16);
-	$class->{create} = "CREATE INDEX items_v ON items USING gpuann (v $class->{name}) WITH (m = $m, ef_construction = " . pick(2 * $m, 64) . ')';
+	my $options = "m = $m, ef_construction = " . pick(2 * $m, 64);
+	$options = 'method = ivfpq, lists = ' . pick(1, 5, 40) . ', ' . pick('code_bits = 1', 'code_bits = 5', 'quantizer = int8', 'quantizer = pq')
+	  if $class->{name} =~ /_(l2|ip|cosine)_ops$/ && chance(0.4);
+	$class->{create} = "CREATE INDEX items_v ON items USING gpuann (v $class->{name}) WITH ($options)";
 	$next_id = 1;
 	@done = ();
 	connect_all() if !@sessions;

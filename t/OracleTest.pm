@@ -23,7 +23,7 @@ sub chance { return rand() < $_[0]; }
 sub query_count { return $query_count; }
 
 # name, type, dimensions, operator class, operator, rows, values, and what only some have: tables (how items is partitioned; or holes: some
-# rows are not indexed).
+# rows are not indexed), options of the index.
 #
 # What a set is for: clusters that a sparse graph does not connect, so that searches miss rows; distances closer than single precision;
 # equal vectors; sums that overflow and that vanish; norms of all sizes; partitions.
@@ -32,7 +32,7 @@ sub data_sets
 	my @sets;
 
 	push @sets, { name => $_->[0], type => $_->[1], dims => $_->[2], class => $_->[3], operator => $_->[4], rows => $_->[5], values => $_->[6],
-		tables => $_->[7] // '' }
+		tables => $_->[7] // '', options => $_->[8] // 'm = 2, ef_construction = 4' }
 	  foreach (
 		[ 'l2', 'vector', 6, 'vector_l2_ops', '<->', 3000, 'clusters' ],
 		[ 'l2_close', 'vector', 3, 'vector_l2_ops', '<->', 2500, 'close' ],
@@ -57,6 +57,12 @@ sub data_sets
 		[ 'partitions', 'vector', 6, 'vector_l2_ops', '<->', 3000, 'clusters', 'partitions' ],
 		[ 'children', 'vector', 6, 'vector_cosine_ops', '<=>', 3000, 'clusters', 'children' ],
 		[ 'larger', 'vector', 3, 'vector_l2_ops', '<->', 20000, 'clusters' ],
+		[ 'lists', 'vector', 6, 'vector_l2_ops', '<->', 3000, 'clusters', '', 'method = ivfpq, lists = 40, probes = 2' ],
+		[ 'lists_close', 'vector', 3, 'vector_l2_ops', '<->', 2000, 'close', '', 'method = ivfpq, lists = 20, probes = 1, quantizer = pq' ],
+		[ 'lists_huge', 'vector', 4, 'vector_l2_ops', '<->', 2000, 'huge', '', 'method = ivfpq, lists = 20, probes = 1, quantizer = int8' ],
+		[ 'lists_ip', 'vector', 8, 'vector_ip_ops', '<#>', 2000, 'norms', '', 'method = ivfpq, probes = 2, code_bits = 3' ],
+		[ 'lists_tiny', 'vector', 4, 'vector_cosine_ops', '<=>', 2000, 'tiny', '', 'method = ivfpq, probes = 2' ],
+		[ 'lists_half', 'halfvec', 6, 'halfvec_cosine_ops', '<=>', 2000, 'half', '', 'method = ivfpq, probes = 2, quantizer = int8' ],
 		[ 'not_indexed', 'vector', 4, 'vector_cosine_ops', '<=>', 2000, 'clusters', 'holes' ]);
 
 	# Rows that are not indexed are not in the twin: only kinds that the index always answers.
@@ -129,7 +135,7 @@ sub table_statements
 {
 	my ($set) = @_;
 	my $columns = "(id int, v $set->{type}($set->{dims}), w int, u int)";
-	my $index = "USING gpuann (v $set->{class}) WITH (m = 2, ef_construction = 4)";
+	my $index = "USING gpuann (v $set->{class}) WITH ($set->{options})";
 
 	return ("CREATE TABLE items $columns PARTITION BY HASH (id);"
 		  . join('', map { "CREATE TABLE items_$_ PARTITION OF items FOR VALUES WITH (MODULUS 4, REMAINDER $_);" } 0 .. 3),

@@ -33,6 +33,7 @@
  */
 #define GPUANN_UNSET				(-1)
 #define GPUANN_DEFAULT_EF_SEARCH	40
+#define GPUANN_DEFAULT_LISTS_EF		16	/* of an index with lists: more finds no nearer rows */
 #define GPUANN_MIN_EF_SEARCH		1
 #define GPUANN_MAX_EF_SEARCH		ENGINE_MAX_EF
 
@@ -48,6 +49,21 @@
 #define GPUANN_MAX_PENDING_LIMIT		INT_MAX
 
 /*
+ * Options of indexes with lists; GPUANN_UNSET: chosen by rows and dimensions.
+ * probes is a setting too, and so is how many rows are ranked exactly for each
+ * row wanted.
+ */
+#define GPUANN_MIN_LISTS		1
+#define GPUANN_MAX_LISTS		32768	/* as in pgvector */
+#define GPUANN_MIN_CODE_BITS	1
+#define GPUANN_MAX_CODE_BITS	8
+#define GPUANN_MIN_PQ_M			1
+#define GPUANN_MAX_PQ_M			4096
+#define GPUANN_MIN_PROBES		1
+#define GPUANN_MAX_PROBES		GPUANN_MAX_LISTS
+#define GPUANN_MAX_RERANK		INT_MAX
+
+/*
  * The strategy number of the ordering operator, and the support functions of an
  * operator class (pgvector's numbers)
  */
@@ -60,8 +76,16 @@
 typedef enum GpuannMethod
 {
 	GPUANN_METHOD_GRAPH,
-	GPUANN_METHOD_IVFPQ			/* reserved: refused */
+	GPUANN_METHOD_IVFPQ			/* lists of codes */
 } GpuannMethod;
+
+/* Option quantizer */
+typedef enum GpuannQuantizer
+{
+	GPUANN_QUANTIZER_RABITQ,
+	GPUANN_QUANTIZER_PQ,
+	GPUANN_QUANTIZER_INT8
+} GpuannQuantizer;
 
 typedef struct GpuannOptions
 {
@@ -71,6 +95,13 @@ typedef struct GpuannOptions
 	int			ef_search;		/* or GPUANN_UNSET */
 	int			method;			/* GpuannMethod */
 	bool		mirror;			/* the server may hold a copy */
+
+	/* method ivfpq; or GPUANN_UNSET */
+	int			lists;
+	int			quantizer;		/* GpuannQuantizer */
+	int			code_bits;
+	int			pq_m;
+	int			probes;
 } GpuannOptions;
 
 /* What an operator class indexes: returned by its support function 2. */
@@ -103,6 +134,8 @@ typedef struct SearchBound
 
 /* Settings of scans and inserts (options.c) */
 extern int	gpuann_ef_search;	/* or GPUANN_UNSET: gpuann_effective_ef_search() */
+extern int	gpuann_probes;		/* or GPUANN_UNSET: gpuann_effective_probes() */
+extern int	gpuann_rerank;		/* or GPUANN_UNSET: what the codes' bounds leave open */
 extern bool gpuann_exact;
 extern int	gpuann_iterative_scan;
 extern int	gpuann_max_scan_tuples; /* or GPUANN_UNSET */
@@ -128,6 +161,7 @@ extern bytea *gpuann_parse_options(Datum reloptions, bool validate);
 /* Whether an open relation is an index of this access method. */
 extern bool is_gpuann_index(Relation relation);
 
+extern GpuannMethod gpuann_option_method(Relation index);
 extern int	gpuann_option_m(Relation index);
 extern int	gpuann_option_ef_construction(Relation index);
 extern bool gpuann_option_mirror(Relation index);
@@ -138,6 +172,12 @@ extern bool gpuann_option_mirror(Relation index);
  */
 extern int	gpuann_effective_ef_search(Relation index);
 extern const GpuannTypeInfo *gpuann_type_info(Relation index);
+
+/*
+ * How many of so many lists a scan probes that searches for ef rows: as many as
+ * are set for GPUANN_DEFAULT_EF_SEARCH rows or fewer, more for more.
+ */
+extern uint32 gpuann_effective_probes(Relation index, uint32 lists, double ef);
 
 /*
  * types.c: The dimensions of the column to be indexed. Errors out on a column

@@ -11,6 +11,8 @@
 #include "utils/guc.h"
 
 int			gpuann_ef_search = GPUANN_UNSET;
+int			gpuann_probes = GPUANN_UNSET;
+int			gpuann_rerank = GPUANN_UNSET;
 bool		gpuann_exact = false;
 int			gpuann_iterative_scan = GPUANN_ITERATIVE_COMPLETE;
 int			gpuann_max_scan_tuples = GPUANN_UNSET;
@@ -33,6 +35,13 @@ static const struct config_enum_entry iterative_scan_options[] = {
 static relopt_enum_elt_def method_options[] = {
 	{"graph", GPUANN_METHOD_GRAPH},
 	{"ivfpq", GPUANN_METHOD_IVFPQ},
+	{(const char *) NULL}
+};
+
+static relopt_enum_elt_def quantizer_options[] = {
+	{"rabitq", GPUANN_QUANTIZER_RABITQ},
+	{"pq", GPUANN_QUANTIZER_PQ},
+	{"int8", GPUANN_QUANTIZER_INT8},
 	{(const char *) NULL}
 };
 
@@ -60,6 +69,25 @@ define_developer_settings(void)
 		"Reads vectors without a pin where their distances are ranked again.",
 		"A developer setting: when off, every vector is read under pin and lock.",
 		&gpuann_debug_unpinned_distances, true, PGC_SUSET, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+}
+
+/*
+ * Declare the settings of scans of indexes with lists.
+ */
+static void
+define_lists_settings(void)
+{
+	DefineCustomIntVariable(
+		"gpuann.probes", "Sets how many lists of an index with method ivfpq are searched first.",
+		"More find more of the nearest rows and take longer; more than there are mean all. -1 takes the index's option probes.",
+		&gpuann_probes, GPUANN_UNSET, GPUANN_UNSET, INT_MAX, PGC_USERSET, 0, check_not_zero, NULL,
+		NULL);
+	DefineCustomIntVariable(
+		"gpuann.rerank",
+		"Sets how many rows are compared exactly for each row wanted of an index with method ivfpq.",
+		"-1 compares those of which the codes leave open whether they are among the nearest; of pq 20.",
+		&gpuann_rerank, GPUANN_UNSET, GPUANN_UNSET, GPUANN_MAX_RERANK, PGC_USERSET, 0,
+		check_not_zero, NULL, NULL);
 }
 
 /*
@@ -107,7 +135,30 @@ define_scan_settings(void)
 	DefineCustomBoolVariable("gpuann.server", "Lets this session ask the server.",
 							 "When off, scans are answered from the index's pages.",
 							 &gpuann_server, true, PGC_USERSET, 0, NULL, NULL, NULL);
+	define_lists_settings();
 	define_developer_settings();
+}
+
+/*
+ * Declare the options of indexes with lists.
+ */
+static void
+add_lists_options(void)
+{
+	add_int_reloption(gpuann_relopt_kind, "lists", "Number of lists of method ivfpq", GPUANN_UNSET,
+					  GPUANN_MIN_LISTS, GPUANN_MAX_LISTS, AccessExclusiveLock);
+	add_enum_reloption(gpuann_relopt_kind, "quantizer", "How method ivfpq shortens vectors",
+					   quantizer_options, GPUANN_QUANTIZER_RABITQ,
+					   gettext_noop("Valid values are \"rabitq\", \"pq\" and \"int8\"."),
+					   AccessExclusiveLock);
+	add_int_reloption(gpuann_relopt_kind, "code_bits",
+					  "Bits a dimension (rabitq) or a sub-space (pq)", GPUANN_UNSET,
+					  GPUANN_MIN_CODE_BITS, GPUANN_MAX_CODE_BITS, AccessExclusiveLock);
+	add_int_reloption(gpuann_relopt_kind, "pq_m", "Number of sub-spaces (pq)", GPUANN_UNSET,
+					  GPUANN_MIN_PQ_M, GPUANN_MAX_PQ_M, AccessExclusiveLock);
+	add_int_reloption(gpuann_relopt_kind, "probes",
+					  "Number of lists searched first, unless gpuann.probes is set", GPUANN_UNSET,
+					  GPUANN_MIN_PROBES, GPUANN_MAX_PROBES, ShareUpdateExclusiveLock);
 }
 
 /*
@@ -123,7 +174,7 @@ gpuann_options_init(void)
 					  GPUANN_DEFAULT_EF_CONSTRUCTION, GPUANN_MIN_EF_CONSTRUCTION,
 					  GPUANN_MAX_EF_CONSTRUCTION, AccessExclusiveLock);
 	add_enum_reloption(gpuann_relopt_kind, "method", "How the index is organised", method_options,
-					   GPUANN_METHOD_GRAPH, gettext_noop("Valid values are \"graph\"."),
+					   GPUANN_METHOD_GRAPH, gettext_noop("Valid values are \"graph\" and \"ivfpq\"."),
 					   AccessExclusiveLock);
 
 	/* These say how scans go about it, and change nothing in the pages. */
@@ -133,30 +184,71 @@ gpuann_options_init(void)
 	add_bool_reloption(gpuann_relopt_kind, "mirror",
 					   "Lets the server hold a copy of the index and answer from it", true,
 					   ShareUpdateExclusiveLock);
+	add_lists_options();
 	define_scan_settings();
 }
 
 /*
- * Say what to do instead of an option of ivfflat's. Any other name that is not
- * ours is refused by build_reloptions.
+ * Refuse an option that the method does not have. Any name that is not ours is
+ * refused by build_reloptions.
  */
 static void
-refuse_lists(Datum reloptions)
+refuse_option(const char *name, bool lists)
 {
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("option \"%s\" is not one of method \"%s\"", name, lists ? "ivfpq" : "graph"),
+			 lists ? errhint("Leave it out. The options lists, quantizer, code_bits and pq_m say how "
+							 "the lists are built, probes how many are searched.")
+				   : errhint("Leave it out, or add method = ivfpq. The options m and "
+							 "ef_construction say how the graph is built, ef_search how broadly "
+							 "it is searched.")));
+}
+
+/*
+ * Check that options are those of the method, by their names.
+ */
+static void
+check_option_names(Datum reloptions, bool lists)
+{
+	static const char *const of_graph[] = {"m", "ef_construction"};
+	static const char *const of_lists[] = {"lists", "quantizer", "code_bits", "pq_m", "probes"};
+	const char *const *refused = lists ? of_graph : of_lists;
+	int			count = lists ? lengthof(of_graph) : lengthof(of_lists);
 	ListCell   *cell;
 
 	foreach(cell, untransformRelOptions(reloptions))
 	{
-		if (strcmp(((DefElem *) lfirst(cell))->defname, "lists") == 0)
-			ereport(
-				ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("unrecognized parameter \"lists\""),
-				 errdetail("A gpuann index is a graph; it has no lists."),
-				 errhint(
-					 "Leave it out. The options m and ef_construction say how the graph is built, "
-					 "ef_search how broadly it is searched.")));
+		const char *name = ((DefElem *) lfirst(cell))->defname;
+
+		for (int i = 0; i < count; i++)
+			if (strcmp(name, refused[i]) == 0)
+				refuse_option(name, lists);
 	}
+}
+
+/*
+ * Check the options of a quantizer.
+ */
+static void
+check_quantizer(const GpuannOptions *options)
+{
+	bool		pq = options->quantizer == GPUANN_QUANTIZER_PQ;
+
+	if (options->quantizer == GPUANN_QUANTIZER_INT8 && options->code_bits != GPUANN_UNSET &&
+		options->code_bits != 8)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("codes of quantizer \"int8\" have 8 bits a dimension"),
+						errhint("Leave code_bits out, or use quantizer = rabitq.")));
+	if (pq && options->code_bits != GPUANN_UNSET && options->code_bits != 4 &&
+		options->code_bits != 8)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("codes of quantizer \"pq\" have 4 or 8 bits a sub-space"),
+						errhint("pq_m says how many sub-spaces there are.")));
+	if (!pq && options->pq_m != GPUANN_UNSET)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("option \"pq_m\" is one of quantizer \"pq\" only"),
+						errhint("Leave it out, or add quantizer = pq.")));
 }
 
 /*
@@ -179,19 +271,39 @@ gpuann_parse_options(Datum reloptions, bool validate)
 		{.optname = "mirror",
 		 .opttype = RELOPT_TYPE_BOOL,
 		 .offset = offsetof(GpuannOptions, mirror)},
+		{.optname = "lists", .opttype = RELOPT_TYPE_INT, .offset = offsetof(GpuannOptions, lists)},
+		{.optname = "quantizer",
+		 .opttype = RELOPT_TYPE_ENUM,
+		 .offset = offsetof(GpuannOptions, quantizer)},
+		{.optname = "code_bits",
+		 .opttype = RELOPT_TYPE_INT,
+		 .offset = offsetof(GpuannOptions, code_bits)},
+		{.optname = "pq_m", .opttype = RELOPT_TYPE_INT, .offset = offsetof(GpuannOptions, pq_m)},
+		{.optname = "probes",
+		 .opttype = RELOPT_TYPE_INT,
+		 .offset = offsetof(GpuannOptions, probes)},
 	};
 	GpuannOptions *parsed;
 
-	if (validate)
-		refuse_lists(reloptions);
 	parsed = build_reloptions(reloptions, validate, gpuann_relopt_kind, sizeof(GpuannOptions),
 							  options, lengthof(options));
-	if (validate && parsed != NULL && parsed->method != GPUANN_METHOD_GRAPH)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("method \"ivfpq\" is reserved and not supported by this version of gpuann"),
-				 errhint("Use method = graph, or leave the option out.")));
+	if (validate && parsed != NULL)
+	{
+		check_option_names(reloptions, parsed->method == GPUANN_METHOD_IVFPQ);
+		check_quantizer(parsed);
+	}
 	return (bytea *) parsed;
+}
+
+/*
+ * The option method of an index: of its next build, if it was altered.
+ */
+GpuannMethod
+gpuann_option_method(Relation index)
+{
+	const GpuannOptions *options = (const GpuannOptions *) index->rd_options;
+
+	return options ? (GpuannMethod) options->method : GPUANN_METHOD_GRAPH;
 }
 
 /*
@@ -237,8 +349,28 @@ gpuann_effective_ef_search(Relation index)
 
 	if (gpuann_ef_search != GPUANN_UNSET)
 		return gpuann_ef_search;
-	return options && options->ef_search != GPUANN_UNSET ? options->ef_search
-														 : GPUANN_DEFAULT_EF_SEARCH;
+	if (options && options->ef_search != GPUANN_UNSET)
+		return options->ef_search;
+	return gpuann_option_method(index) == GPUANN_METHOD_IVFPQ ? GPUANN_DEFAULT_LISTS_EF
+															  : GPUANN_DEFAULT_EF_SEARCH;
+}
+
+/*
+ * How many of an index's lists a scan probes. By itself three times the
+ * square root: reading codes is cheap (bench/results/lists-2-cores.md).
+ */
+uint32
+gpuann_effective_probes(Relation index, uint32 lists, double ef)
+{
+	const GpuannOptions *options = (const GpuannOptions *) index->rd_options;
+	double		probes = ceil(3 * sqrt(lists));
+
+	if (gpuann_probes != GPUANN_UNSET)
+		probes = gpuann_probes;
+	else if (options && options->probes != GPUANN_UNSET)
+		probes = options->probes;
+	probes *= Max(ef / Max(gpuann_effective_ef_search(index), GPUANN_DEFAULT_EF_SEARCH), 1);
+	return (uint32) Min(ceil(probes), (double) lists);
 }
 
 /*

@@ -23,6 +23,7 @@
 #include "engine/prune.h"
 #include "base/faults.h"
 #include "link/link.h"
+#include "lists/postings.h"
 #include "miscadmin.h"
 #include "page/pending.h"
 #include "pgstat.h"
@@ -35,6 +36,7 @@ typedef struct BuildState
 	Relation	heap;
 	Relation	index;
 	IndexFormat format;
+	ListFormat	lists;			/* if the format has lists */
 	uint64		nonce;
 	BuildShared *shared;		/* while rows are loaded */
 	double		expected_rows;
@@ -65,20 +67,6 @@ typedef struct BuildState
 } BuildState;
 
 /*
- * Begin a phase that the progress view shows; total is what it counts to, 0 if
- * that is not known.
- */
-static void
-build_phase(int phase, int64 total)
-{
-	const int	names[] = {PROGRESS_CREATEIDX_SUBPHASE, PROGRESS_CREATEIDX_TUPLES_TOTAL,
-						 PROGRESS_CREATEIDX_TUPLES_DONE};
-	const int64 values[] = {phase, total, 0};
-
-	pgstat_progress_update_multi_param(3, names, values);
-}
-
-/*
  * Make the graph in this process, from the first row on.
  */
 static void
@@ -106,7 +94,8 @@ build_feed(BuildState *build, uint32 superblock, uint32 rows)
 		return;
 	if (build->server != NULL)
 		go_on_here(build);
-	build_engine_feed(build->engine, superblock, rows);
+	if (build->engine != NULL)
+		build_engine_feed(build->engine, superblock, rows);
 }
 
 /*
@@ -496,6 +485,22 @@ write_pending_page(Buffer buffer, const BuildState *build, uint32 superblock, ui
 }
 
 /*
+ * Put all rows into lists.
+ */
+static void
+fill_lists(BuildState *build)
+{
+	ListsBuild	lists = {.index = build->index,
+						 .format = &build->format,
+						 .lists = &build->lists,
+						 .rows = build->rows,
+						 .superblocks = build->superblocks,
+						 .loaded = build->loaded};
+
+	build_lists(&lists);
+}
+
+/*
  * Write the metapage.
  */
 static void
@@ -507,6 +512,12 @@ write_meta(Buffer buffer, const BuildState *build, uint64 nonce, uint32 seeds)
 	page_init(BufferGetPage(buffer), PAGE_META, 0);
 	meta->magic = GPUANN_MAGIC;
 	meta->format_version = GPUANN_FORMAT_VERSION;
+	if (format_has_lists(format))
+	{
+		meta->format_version = GPUANN_LISTS_VERSION;
+		*ListFormatOf(BufferGetPage(buffer)) = build->lists;
+		page_reach(BufferGetPage(buffer), LIST_FORMAT_END);
+	}
 	meta->format = *format;
 	meta->nonce = nonce;
 	meta->linked_slots = build->rows - build->unlinked;
@@ -517,7 +528,7 @@ write_meta(Buffer buffer, const BuildState *build, uint64 nonce, uint32 seeds)
 }
 
 /*
- * Make metapage, seed pages and, for an empty index, the first pending page. In
+ * Make metapage, the pages before the first superblock and, for an empty index, the first pending page. In
  * the init fork they are logged at once.
  */
 static void
@@ -535,6 +546,8 @@ write_first_pages(BuildState *build, ForkNumber fork)
 			START_CRIT_SECTION();
 		if (block == GPUANN_META_BLOCK)
 			write_meta(buffer, build, 0, 0);
+		else if (block <= build->format.seed_pages && format_has_lists(&build->format))
+			list_init_page(&build->lists, BufferGetPage(buffer), block);
 		else if (block <= build->format.seed_pages)
 			page_init(BufferGetPage(buffer), PAGE_SEED, 0);
 		else
@@ -620,6 +633,7 @@ log_pages(BuildState *build)
 		uint32		end = Min(first + format->superblock_slots, build->next_fresh);
 
 		log_block(&log, pending_block(format, i));
+		build_log_postings(&log, format, i);
 		for (uint32 slot = first; slot < end; slot += format->nodes_per_page)
 			log_block(&log, node_block(format, slot));
 		page_log_flush(&log);
@@ -632,22 +646,25 @@ log_pages(BuildState *build)
  * Check what is to be indexed, and lay out its pages.
  */
 static void
-init_build(BuildState *build, Relation heap, Relation index, double expected_rows)
+init_build(BuildState *build, Relation heap, Relation index, double expected_rows, uint64 nonce)
 {
 	const GpuannTypeInfo *type = gpuann_type_info(index);
-	int			m = gpuann_option_m(index);
-	int			ef_construction = gpuann_option_ef_construction(index);
+	uint32		dims = gpuann_column_dims(type, index);
 
 	memset(build, 0, sizeof(*build));
 	build->heap = heap;
 	build->index = index;
 	build->expected_rows = expected_rows;
+	build->nonce = nonce;
 	build->free_head = NO_SLOT;
 	build->least_norm = GPUANN_NO_LEAST_NORM;
 	build->most_norm = GPUANN_NO_MOST_NORM;
 
-	format_compute(&build->format, type, gpuann_column_dims(type, index), m, ef_construction,
-				   expected_rows);
+	if (gpuann_option_method(index) == GPUANN_METHOD_IVFPQ)
+		list_format_plan(index, type, dims, expected_rows, nonce, &build->format, &build->lists);
+	else
+		format_compute(&build->format, type, dims, gpuann_option_m(index),
+					   gpuann_option_ef_construction(index), expected_rows);
 }
 
 /*
@@ -704,7 +721,7 @@ gpuannbuild(Relation heap, Relation index, IndexInfo *info)
 	MemoryContext old = MemoryContextSwitchTo(memory);
 	BuildState *build = palloc(sizeof(BuildState));
 	IndexBuildResult *result;
-	uint32		seeds;
+	uint32		seeds = 0;
 
 	if (RelationGetNumberOfBlocks(index) != 0)
 		elog(ERROR, "index \"%s\" already contains data", RelationGetRelationName(index));
@@ -713,17 +730,23 @@ gpuannbuild(Relation heap, Relation index, IndexInfo *info)
 		pfree(index->rd_amcache);
 	index->rd_amcache = NULL;
 
-	init_build(build, heap, index, expected_rows);
-	build->nonce = random_nonce();
+	init_build(build, heap, index, expected_rows, random_nonce());
 	build->memory = memory;
 	build->loaded = palloc0(sizeof(uint32));
 	build->loaded_room = 1;
 	write_first_pages(build, MAIN_FORKNUM);
-	build->server = build_server_open(heap, index, &build->format, expected_rows, build->nonce);
-	if (build->server == NULL)
-		go_on_here(build);
+	if (!format_has_lists(&build->format))
+	{
+		build->server =
+			build_server_open(heap, index, &build->format, expected_rows, build->nonce);
+		if (build->server == NULL)
+			go_on_here(build);
+	}
 	load_rows(build, info);
-	seeds = link_fed(build);
+	if (format_has_lists(&build->format))
+		fill_lists(build);
+	else
+		seeds = link_fed(build);
 	write_last_pages(build, seeds);
 	FAULT_POINT("build-written");
 	log_pages(build);
@@ -750,7 +773,8 @@ gpuannbuildempty(Relation index)
 {
 	BuildState	build;
 
-	init_build(&build, NULL, index, 0);
+	init_build(&build, NULL, index, 0, 0);
+	build.lists.lists = 1;
 	build.superblocks = 1;
 	write_first_pages(&build, INIT_FORKNUM);
 }

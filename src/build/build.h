@@ -17,6 +17,8 @@
 #define BUILD_PHASE_LOG		5
 #define BUILD_PHASE_PAGES	6
 #define BUILD_PHASE_MIRROR	7
+#define BUILD_PHASE_TRAIN	8
+#define BUILD_PHASE_LISTS	9
 
 /*
  * maintenance_work_mem that a build of so many rows needs to make the whole

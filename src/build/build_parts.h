@@ -8,6 +8,7 @@
  *	build_parallel.c	the parallel workers
  *	build_engine.c	rows from pages into an engine in this process, and the
  *					graph
+ *	build_lists.c		lists of codes, in place of a graph
  *	build_server.c	the same with the server's engine, where that has a device
  *	build.c			the order of all this, and the pages around it
  */
@@ -19,6 +20,7 @@
 #include "access/xlogrecord.h"
 #include "build/build.h"
 #include "commands/progress.h"
+#include "lists/lists.h"
 #include "pgstat.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
@@ -29,6 +31,20 @@ static inline void
 build_progress(int64 done)
 {
 	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, done);
+}
+
+/*
+ * Begin a phase that the progress view shows; total is what it counts to, 0 if
+ * that is not known.
+ */
+static inline void
+build_phase(int phase, int64 total)
+{
+	const int	names[] = {PROGRESS_CREATEIDX_SUBPHASE, PROGRESS_CREATEIDX_TUPLES_TOTAL,
+						 PROGRESS_CREATEIDX_TUPLES_DONE};
+	const int64 values[] = {phase, total, 0};
+
+	pgstat_progress_update_multi_param(3, names, values);
 }
 
 /* A superblock that has been written: so many of its slots hold rows. */
@@ -133,6 +149,25 @@ extern uint32 build_engine_end(const BuildEngine *build);
 extern uint32 build_engine_rows(const BuildEngine *build);
 extern void build_copy_vectors(Relation index, const IndexFormat *format, uint32 first,
 							   uint32 count, void *vectors);
+
+/* build_lists.c */
+
+/* Rows in pages that are to be in lists. */
+typedef struct ListsBuild
+{
+	Relation	index;
+	const IndexFormat *format;
+	ListFormat *lists;			/* as planned; the number of lists may become less */
+	uint32		rows;
+	uint32		superblocks;
+	const uint32 *loaded;		/* per superblock: its first slots hold rows */
+} ListsBuild;
+
+/* Train centroids and codes, and put every row into its list. */
+extern void build_lists(ListsBuild *build);
+
+/* Log a superblock's posting pages. */
+extern void build_log_postings(PageLog *log, const IndexFormat *format, uint32 superblock);
 
 /* build_server.c */
 typedef struct BuildServer BuildServer;

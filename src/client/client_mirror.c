@@ -285,12 +285,13 @@ MirrorRef
 client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 {
 	MirrorRef	ref = {-1, 0, 0};
-	bool		allowed = gpuann_option_mirror(index);
+	bool		lists = format_has_lists(index_format(index));
+	bool		allowed = gpuann_option_mirror(index) && !lists;
 	bool		ours = made_here(index);
 	bool		wanted = gpuann_server && allowed && !ours;
 	Remembered *memory;
 
-	*why = FALLBACK_OFF;
+	*why = lists ? FALLBACK_METHOD : FALLBACK_OFF;
 	if (RelationUsesLocalBuffers(index))
 		return ref;
 	if (gpuann_area == NULL && gpuann_server && allowed)

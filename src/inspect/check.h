@@ -11,6 +11,7 @@
 #define GPUANN_CHECK_H
 
 #include "link/link.h"
+#include "lists/lists.h"
 #include "base/sql_index.h"
 
 #include "storage/bufmgr.h"
@@ -57,6 +58,9 @@ typedef struct IndexCheck
 	uint8	   *slots;			/* what is known of each */
 	float		least_norm;		/* range of the norms of the live slots met */
 	float		most_norm;
+	ListFormat	list_format;	/* of an index with lists; ... */
+	uint32	   *list_of;		/* ... of each slot its list, or NO_LIST, ... */
+	uint32	   *version_of;		/* ... and its version */
 	uint32		last_used;		/* highest slot beyond append.next_fresh that holds something, or
 								 * 0 */
 	Tuplesortstate *rows;		/* RowKey of each live slot */
@@ -108,6 +112,13 @@ extern bool check_nodes(IndexCheck *check);
 extern bool check_rows(IndexCheck *check);
 extern bool check_seeds(IndexCheck *check);
 extern bool check_vectors(IndexCheck *check);
+
+/*
+ * check_lists.c: list numbers of node records, in place of graph rows; then all
+ * pages of lists
+ */
+extern bool check_list_number(IndexCheck *check, uint32 slot, const NodeCopy *node);
+extern bool check_lists(IndexCheck *check);
 
 /*
  * check_heap.c: TIDs, the table's rows, and with a snapshot whether all of them

@@ -177,7 +177,7 @@ check_nodes(IndexCheck *check)
 bool
 check_rows(IndexCheck *check)
 {
-	return judge_all(check, judge_row);
+	return judge_all(check, format_has_lists(check->format) ? check_list_number : judge_row);
 }
 
 /* ---- seeds ---- */

@@ -127,6 +127,9 @@ estimate_format(IndexFormat *format, const GpuannTypeInfo *info, int64 rows, int
 	int			m = parsed ? parsed->m : GPUANN_DEFAULT_M;
 	int			ef_construction = parsed ? parsed->ef_construction : GPUANN_DEFAULT_EF_CONSTRUCTION;
 
+	if (parsed && parsed->method != GPUANN_METHOD_GRAPH)
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("gpuann_estimate knows indexes of method \"graph\" only")));
 	if (rows < 0 || rows > ENGINE_MAX_SLOTS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

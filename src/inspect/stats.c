@@ -122,7 +122,7 @@ count_slot(IndexStats *stats, uint32 slot, const NodeCopy *node)
 	stats->linked++;
 	if (state != NODE_LIVE)
 		return;
-	degree = row_length(stats->format, node);
+	degree = format_has_lists(stats->format) ? 0 : row_length(stats->format, node);
 	stats->live_linked++;
 	stats->edges += degree;
 	stats->histogram[degree]++;
@@ -190,7 +190,7 @@ find_reachable(IndexStats *stats)
 	uint32	   *seeds;
 	uint32		nseeds;
 
-	if (2 * bytes > (Size) maintenance_work_mem * 1024)
+	if (format_has_lists(stats->format) || 2 * bytes > (Size) maintenance_work_mem * 1024)
 		return;
 	stats->reached = palloc_extended(bytes, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	stats->expanded = palloc_extended(bytes, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
@@ -258,10 +258,11 @@ put_slots(StatsRow *row, const IndexStats *stats)
 static void
 put_graph(StatsRow *row, const IndexStats *stats)
 {
+	bool		lists = format_has_lists(stats->format);
 	uint32		degree = stats->format->degree;
 	uint32		least = 0;
 	uint32		most = degree;
-	bool		none = stats->live_linked == 0;
+	bool		none = stats->live_linked == 0 || lists;
 	Datum	   *counts = palloc(sizeof(Datum) * (degree + 1));
 
 	while (least < degree && stats->histogram[least] == 0)
@@ -276,7 +277,7 @@ put_graph(StatsRow *row, const IndexStats *stats)
 	stats_put(row,
 			  PointerGetDatum(
 				  construct_array(counts, degree + 1, INT4OID, sizeof(int32), true, TYPALIGN_INT)),
-			  false);
+			  lists);
 	stats_put(row, Float8GetDatum(none ? 0 : (double) stats->live_reached / stats->live_linked),
 			  none || stats->reached == NULL);
 	put_count(row, stats->meta.seeds);
@@ -287,7 +288,8 @@ static void
 put_bytes(StatsRow *row, const IndexStats *stats)
 {
 	BlockNumber used = 1 + stats->format->seed_pages + stats->bounds.superblocks +
-					   stats->node_pages + stats->vector_pages;
+					   stats->node_pages + stats->vector_pages +
+					   stats->bounds.superblocks * format_postings(stats->format);
 
 	put_pages(row, 1);
 	put_pages(row, stats->format->seed_pages);
@@ -318,8 +320,8 @@ put_format(StatsRow *row, const IndexStats *stats)
 	const IndexFormat *format = stats->format;
 
 	stats_put(row, Int32GetDatum((int32) stats->meta.format_version), false);
-	stats_put(row, Int32GetDatum(format->m), false);
-	stats_put(row, Int32GetDatum(format->ef_construction), false);
+	stats_put(row, Int32GetDatum(format->m), format_has_lists(format));
+	stats_put(row, Int32GetDatum(format->ef_construction), format_has_lists(format));
 	stats_put(row, Int32GetDatum((int32) format->dims), false);
 	stats_put(row, CStringGetTextDatum(type_name(format->type)), false);
 	stats_put(row, CStringGetTextDatum(metric_name(format->metric)), false);

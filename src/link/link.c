@@ -20,6 +20,7 @@
 
 #include "client/client.h"
 #include "base/faults.h"
+#include "link/link_lists.h"
 #include "link/link_write.h"
 #include "client/mirror_table.h"
 #include "link/graph_edits.h"
@@ -223,7 +224,7 @@ run_passes(Relation index, const IndexFormat *format, LinkManner *manner)
 
 		pending_bounds(index, format, &meta, &bounds);
 		link_collect(index, format, most_slots(manner), &pass);
-		if (pass.count == 0)
+		if (pass.count == 0 || format_has_lists(format))
 			memset(&rows, 0, sizeof(rows));
 		else if (slice_ms > 0 || !link_in_memory(index, format, &pass, &rows))
 			link_part_over_pages(index, format, &pass, manner, &rows);
@@ -232,7 +233,9 @@ run_passes(Relation index, const IndexFormat *format, LinkManner *manner)
 		 * With nothing to link a pass still trims what the one before has
 		 * linked.
 		 */
-		if (pass.to > pass.from)
+		if (pass.to > pass.from && format_has_lists(format))
+			link_into_lists(index, format, &pass);
+		else if (pass.to > pass.from)
 			link_write(index, format, &pass, &rows);
 		else if (total == 0)
 			pending_trim(index, format, meta.linked_position);

@@ -24,6 +24,7 @@
 
 #include "client/client.h"
 #include "base/faults.h"
+#include "link/link_lists.h"
 #include "link/link_write.h"
 #include "link/repair_server.h"
 #include "link/graph_edits.h"
@@ -708,7 +709,10 @@ vacuum_bury(IndexVacuum *vacuum)
 	if (vacuum->ndead > 0)
 	{
 		memset(&end, 0, sizeof(end));
-		repair_graph(vacuum);
+		if (format_has_lists(vacuum->format))
+			link_out_of_lists(vacuum->index, vacuum->format, vacuum->dead, vacuum->limit);
+		else
+			repair_graph(vacuum);
 		FAULT_POINT("vacuum-repaired");
 		for_each_node_page(vacuum, visit_for_detaching, &end.linked_slots);
 		end.linked_slots -= linked_but_listed(vacuum);

@@ -61,27 +61,41 @@ report_corrupt(Relation index, BlockNumber block, const char *what)
 
 /*
  * Number of pages of a superblock with this many slots, including its pending
- * page.
+ * and posting pages.
  */
 static uint64
 superblock_pages_of(const IndexFormat *format, uint64 slots)
 {
+	uint64		postings = format_has_lists(format) ? format->posting_pages : 0;
 	uint64		node_pages = (slots + format->nodes_per_page - 1) / format->nodes_per_page;
 	uint64		vector_pages = (slots * format->vector_bytes + GPUANN_PAYLOAD - 1) / GPUANN_PAYLOAD;
 
-	return 1 + node_pages + vector_pages;
+	return 1 + postings + node_pages + vector_pages;
 }
 
 /*
- * Compute the layout from dimensions, type and degree. Returns false if these
- * are out of range.
+ * Whether a method's own numbers are in range.
+ */
+static bool
+method_is_valid(const IndexFormat *format)
+{
+	if (format_has_lists(format))
+		return format->m == 0 && format->degree == 1 && format->posting_pages >= 1 &&
+			   format->posting_pages < GPUANN_SUPERBLOCK_PAGES;
+	return format->method == METHOD_GRAPH && format->degree == 2 * format->m &&
+		   format->m >= GPUANN_MIN_M && format->m <= GPUANN_MAX_M;
+}
+
+/*
+ * Compute the layout from dimensions, type and the method's numbers. Returns
+ * false if these are out of range.
  */
 static bool
 format_layout(IndexFormat *format)
 {
 	uint64		slots;
 
-	if (format->dims < 1 || format->degree < 2 * GPUANN_MIN_M || format->degree > 2 * GPUANN_MAX_M)
+	if (format->dims < 1 || !method_is_valid(format))
 		return false;
 	if (format->dims > engine_max_dims((ElementType) format->type))
 		return false;
@@ -107,7 +121,8 @@ format_layout(IndexFormat *format)
 	format->superblock_slots = slots;
 	format->superblock_pages = superblock_pages_of(format, slots);
 	format->node_pages = (slots + format->nodes_per_page - 1) / format->nodes_per_page;
-	format->vector_pages = format->superblock_pages - 1 - format->node_pages;
+	format->vector_pages =
+		(uint32) ((slots * format->vector_bytes + GPUANN_PAYLOAD - 1) / GPUANN_PAYLOAD);
 	return true;
 }
 
@@ -135,6 +150,50 @@ format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int
 		elog(ERROR, "no page layout for %u dimensions", dims);
 }
 
+bool
+format_compute_lists(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, uint32 postings,
+					 uint32 head_pages)
+{
+	memset(format, 0, sizeof(*format));
+	format->dims = dims;
+	format->type = info->type;
+	format->metric = info->metric;
+	format->method = METHOD_IVFPQ;
+	format->degree = 1;
+	format->posting_pages = postings;
+	format->seed_pages = head_pages;
+	return format_layout(format);
+}
+
+/*
+ * Whether the pages before the first superblock are as many as there can be.
+ */
+static bool
+head_is_valid(const IndexFormat *format)
+{
+	return format->seed_pages >= 1 &&
+		   (format_has_lists(format) ||
+			format->seed_pages <= SEEDS_MAX / GPUANN_SEEDS_PER_PAGE + 1);
+}
+
+/*
+ * Raise an error if this gpuann does not read a metapage's version of the
+ * format.
+ */
+static void
+check_format_version(Relation index, const MetaPage *meta)
+{
+	if (meta->format_version != GPUANN_FORMAT_VERSION &&
+		meta->format_version != GPUANN_LISTS_VERSION)
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("index \"%s\" has format version %u, this gpuann reads version %u",
+							   RelationGetRelationName(index), meta->format_version,
+							   GPUANN_FORMAT_VERSION),
+						errhint("Please REINDEX it.")));
+	if ((meta->format_version == GPUANN_LISTS_VERSION) != format_has_lists(&meta->format))
+		report_corrupt(index, GPUANN_META_BLOCK, "the format version is not that of the method");
+}
+
 /*
  * Whether a format matches the index's operator class.
  */
@@ -158,18 +217,10 @@ check_meta(Relation index, const MetaPage *meta)
 
 	if (meta->magic != GPUANN_MAGIC)
 		report_corrupt(index, GPUANN_META_BLOCK, "this is not a metapage of gpuann");
-	if (meta->format_version != GPUANN_FORMAT_VERSION)
-		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						errmsg("index \"%s\" has format version %u, this gpuann reads version %u",
-							   RelationGetRelationName(index), meta->format_version,
-							   GPUANN_FORMAT_VERSION),
-						errhint("Please REINDEX it.")));
+	check_format_version(index, meta);
 	if (!known &&
 		(!engine_has_distance((ElementType) meta->format.type, (Metric) meta->format.metric) ||
-		 meta->format.method != METHOD_GRAPH || meta->format.degree != 2 * meta->format.m ||
-		 meta->format.seed_pages < 1 ||
-		 meta->format.seed_pages > SEEDS_MAX / GPUANN_SEEDS_PER_PAGE + 1 ||
-		 meta->format.key_bytes != 0 || !format_layout(&layout) ||
+		 !head_is_valid(&meta->format) || meta->format.key_bytes != 0 || !format_layout(&layout) ||
 		 memcmp(&layout, &meta->format, sizeof(layout)) != 0))
 		report_corrupt(index, GPUANN_META_BLOCK, "the format is not consistent");
 	if (!known && !is_format_of(index, &meta->format))
@@ -177,7 +228,8 @@ check_meta(Relation index, const MetaPage *meta)
 	if (meta->trimmed_position > meta->linked_position)
 		report_corrupt(index, GPUANN_META_BLOCK,
 					   "the pending list is trimmed beyond what is linked");
-	if (meta->seeds > meta->format.seed_pages * GPUANN_SEEDS_PER_PAGE)
+	if (meta->seeds >
+		(format_has_lists(&meta->format) ? 0 : meta->format.seed_pages * GPUANN_SEEDS_PER_PAGE))
 		report_corrupt(index, GPUANN_META_BLOCK, "there are more seeds than room");
 	if (!is_pending_block(&meta->format, meta->oldest_pending) ||
 		!is_pending_block(&meta->format, meta->newest_pending))
@@ -400,10 +452,13 @@ page_init(Page page, PageKind kind, uint32 superblock)
 			PendingPageOf(page)->append.spare_head = InvalidBlockNumber;
 			break;
 		case PAGE_SEED:
+		case PAGE_CENTROID:
+		case PAGE_DIRECTORY:
 			used = GPUANN_PAYLOAD;
 			break;
 		case PAGE_NODE:
 		case PAGE_VECTOR:
+		case PAGE_POSTING:
 			break;
 	}
 	page_reach(page, used);
@@ -473,11 +528,11 @@ read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bo
 	Buffer		buffer;
 
 	/*
-	 * The block of a pending page comes from other pages; those of other kinds
-	 * are computed from slots below the append point's limit, whose pages
-	 * exist.
+	 * The block of a pending or posting page comes from other pages; those of
+	 * other kinds are computed from slots below the append point's limit, whose
+	 * pages exist.
 	 */
-	if (kind == PAGE_PENDING && block >= RelationGetNumberOfBlocks(index))
+	if ((kind == PAGE_PENDING || kind == PAGE_POSTING) && block >= RelationGetNumberOfBlocks(index))
 		report_corrupt(index, block, "the file ends before this page");
 	buffer = ReadBufferExtended(index, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
 	LockBuffer(buffer, mode);
@@ -496,7 +551,7 @@ read_hinted_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok)
 
 	hints_begin(&hints, index);
 	/* as in read_page_in_bulk() */
-	if (kind == PAGE_PENDING && !hints_is_known(&hints, block) &&
+	if ((kind == PAGE_PENDING || kind == PAGE_POSTING) && !hints_is_known(&hints, block) &&
 		block >= RelationGetNumberOfBlocks(index))
 		report_corrupt(index, block, "the file ends before this page");
 	buffer = hints_pin(&hints, block);

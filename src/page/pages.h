@@ -4,12 +4,13 @@
  *
  * Block 0 is the metapage, followed by the seed pages, then by superblocks of
  * equal size. Superblock b has the slots [b * S, (b + 1) * S): one pending
- * page, then node and vector pages in the order in which slots reach them.
+ * page, posting pages if rows are in lists (src/lists), then node and vector
+ * pages in the order in which slots reach them.
  * Everything about a slot is located by arithmetic on IndexFormat.
  *
  * Lock order: pending pages (the newest first), node pages ascending, vector
- * pages ascending, seed pages ascending, metapage, extension lock, new page.
- * Readers hold one content lock at a time. See README.md.
+ * pages ascending, seed, posting and directory pages, metapage, extension lock,
+ * new page. Readers hold one content lock at a time. See README.md.
  */
 #ifndef GPUANN_PAGES_H
 #define GPUANN_PAGES_H
@@ -23,7 +24,8 @@
 #include "utils/snapshot.h"
 
 #define GPUANN_MAGIC			0x6E6E6167	/* "gann" */
-#define GPUANN_FORMAT_VERSION	4
+#define GPUANN_FORMAT_VERSION	4	/* of graphs */
+#define GPUANN_LISTS_VERSION	5	/* of indexes with lists */
 #define GPUANN_PAGE_ID			0xFF9A	/* identifies pages to tools like pg_filedump */
 #define GPUANN_META_BLOCK		0
 #define GPUANN_SUPERBLOCK_PAGES 128 /* maximum pages of a superblock, unless one vector needs
@@ -36,7 +38,10 @@ typedef enum PageKind
 	PAGE_SEED = 2,
 	PAGE_PENDING = 3,
 	PAGE_NODE = 4,
-	PAGE_VECTOR = 5
+	PAGE_VECTOR = 5,
+	PAGE_DIRECTORY = 6,			/* where lists begin */
+	PAGE_CENTROID = 7,			/* centroids of lists, and the codebook */
+	PAGE_POSTING = 8			/* entries of a list */
 } PageKind;
 
 /* The special area of every page. */
@@ -58,19 +63,23 @@ typedef struct IndexFormat
 	uint32		dims;
 	uint16		type;			/* ElementType */
 	uint16		metric;			/* Metric */
-	uint16		method;			/* SearchMethod: METHOD_GRAPH */
-	uint16		m;
-	uint16		degree;			/* 2 * m */
-	uint16		ef_construction;
+	uint16		method;			/* SearchMethod: METHOD_GRAPH or METHOD_IVFPQ */
+	uint16		m;				/* lists: 0 */
+	uint16		degree;			/* 2 * m; lists: 1, the graph row being the list's number */
+	union
+	{
+		uint16		ef_construction;	/* graph */
+		uint16		posting_pages;	/* lists: of a superblock */
+	};
 	uint32		vector_bytes;
 	uint16		node_bytes;		/* per slot: record, graph row and key */
 	uint16		key_bytes;		/* filter columns in a node record: 0 in this version */
 	uint16		nodes_per_page;
 	uint16		node_pages;		/* per superblock */
 	uint32		vector_pages;
-	uint32		superblock_pages;	/* 1 + node_pages + vector_pages */
+	uint32		superblock_pages;	/* 1 + posting pages + node_pages + vector_pages */
 	uint32		superblock_slots;	/* S */
-	uint32		seed_pages;
+	uint32		seed_pages;		/* lists: of the directory, centroids and codebook */
 } IndexFormat;
 
 typedef struct MetaPage
@@ -204,6 +213,30 @@ is_pending_block(const IndexFormat *format, BlockNumber block)
 		(block - 1 - format->seed_pages) % format->superblock_pages == 0;
 }
 
+/* Whether rows are in lists rather than in a graph. */
+static inline bool
+format_has_lists(const IndexFormat *format)
+{
+	return format->method == METHOD_IVFPQ;
+}
+
+/*
+ * Posting pages of a superblock, which follow its pending page. A graph has
+ * none.
+ */
+static inline uint32
+format_postings(const IndexFormat *format)
+{
+	return format->superblock_pages - 1 - format->node_pages - format->vector_pages;
+}
+
+/* The first of a superblock's node and vector pages. */
+static inline BlockNumber
+rows_start(const IndexFormat *format, uint32 superblock)
+{
+	return superblock_start(format, superblock) + 1 + format_postings(format);
+}
+
 static inline uint32
 slot_superblock(const IndexFormat *format, uint32 slot)
 {
@@ -222,7 +255,7 @@ node_block(const IndexFormat *format, uint32 slot)
 	uint32		page = slot % format->superblock_slots / format->nodes_per_page;
 	uint32		vector_bytes = page * format->nodes_per_page * format->vector_bytes;
 
-	return superblock_start(format, slot_superblock(format, slot)) + 1 + page +
+	return rows_start(format, slot_superblock(format, slot)) + page +
 		(vector_bytes + (uint32) GPUANN_PAYLOAD - 1) / (uint32) GPUANN_PAYLOAD;
 }
 
@@ -304,7 +337,7 @@ vector_place(const IndexFormat *format, uint32 slot)
 
 	place.page = start / (uint32) GPUANN_PAYLOAD;
 	place.offset = start % (uint32) GPUANN_PAYLOAD;
-	place.block = superblock_start(format, slot_superblock(format, slot)) + 1 + place.page +
+	place.block = rows_start(format, slot_superblock(format, slot)) + place.page +
 		node_pages_before(format, place.page);
 	return place;
 }
@@ -330,6 +363,13 @@ vector_place_next(const IndexFormat *format, VectorPlace *place)
  */
 extern void format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int m,
 						   int ef_construction, double expected_rows);
+
+/*
+ * The same for an index with lists, which has this many posting pages in each
+ * superblock and head_pages before the first. False: one row does not fit.
+ */
+extern bool format_compute_lists(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims,
+								 uint32 postings, uint32 head_pages);
 
 /*
  * Return the format of an index, cached in rd_amcache; checks magic, version

@@ -256,6 +256,21 @@ add_superblock(Relation index, const IndexFormat *format, Buffer newest)
 }
 
 /*
+ * The same for who wants its posting pages.
+ */
+uint32
+pending_add_superblock(Relation index, const IndexFormat *format)
+{
+	Buffer		newest = append_lock(index, format);
+	uint32		superblocks;
+
+	add_superblock(index, format, newest);
+	superblocks = PendingPageOf(BufferGetPage(newest))->append.superblocks;
+	UnlockReleaseBuffer(newest);
+	return superblocks;
+}
+
+/*
  * Close a full newest pending page and make a spare one the newest. Returns
  * that buffer, locked; the old one is released.
  */

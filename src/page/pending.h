@@ -63,6 +63,12 @@ extern void append_row(Relation index, const IndexFormat *format, const void *ve
 					   ItemPointer tid);
 
 /*
+ * Begin another superblock, for its posting pages; returns how many there are
+ * then. WAL-logged.
+ */
+extern uint32 pending_add_superblock(Relation index, const IndexFormat *format);
+
+/*
  * Put detached slots that are not on the pending list on the free list. slots
  * are sorted ascending. Takes the append lock once per node page. WAL-logged.
  */

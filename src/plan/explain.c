@@ -75,6 +75,8 @@ describe_scan(const GpuannNode *node, StringInfo line)
 					 " passed=" UINT64_FORMAT " pending=" UINT64_FORMAT " missed=%u",
 					 stats->ef, stats->graph_rounds, stats->exact_passes, stats->visited,
 					 node->judged, node->passed_count, stats->pending, tally->dropped);
+	if (stats->probes > 0)
+		appendStringInfo(line, " probes=%u", stats->probes);
 	if (tally->why != FALLBACK_NONE)
 		appendStringInfo(line, " fallback=%s", fallback_reason_name(tally->why));
 }
@@ -99,6 +101,8 @@ explain_properties(const GpuannNode *node, const LastScan *stats, ExplainState *
 		ExplainPropertyUInteger("Gpuann Engine Time", "us", stats->engine_us, es);
 	}
 	ExplainPropertyUInteger("Gpuann Ef", NULL, stats->ef, es);
+	if (stats->probes > 0)
+		ExplainPropertyUInteger("Gpuann Probes", NULL, stats->probes, es);
 	ExplainPropertyUInteger("Gpuann Rounds", NULL, stats->graph_rounds, es);
 	ExplainPropertyUInteger("Gpuann Exact Passes", NULL, stats->exact_passes, es);
 	ExplainPropertyUInteger("Gpuann Visited", NULL, stats->visited, es);

@@ -65,6 +65,16 @@ static const StepPrices cuda_prices = {
 #define DISTANCE_BASE			0.6
 #define DISTANCE_BYTES			512
 
+/*
+ * What a search of lists costs beside the rows that it compares, of which there
+ * are so many for each of ef: a code's estimate and a centroid's distance, in
+ * units of cpu_operator_cost; of the index's pages codes are so small a share.
+ */
+#define LIST_ROWS_COMPARED		15
+#define CODE_OPERATORS			0.3
+#define CENTROID_OPERATORS		0.5
+#define CODE_PAGE_SHARE			0.08
+
 #define CONFIRM_OPERATORS		8	/* the page of a row that is an answer */
 
 /* Rounds that are less likely count as none. */
@@ -91,6 +101,8 @@ typedef struct PricedIndex
 	double		vector_bytes;
 	int			m;
 	int			ef;				/* of the first search */
+	double		lists;			/* by its options; 0: it is a graph */
+	double		probes;			/* of the first search */
 	bool		server;			/* answers now */
 	const StepPrices *step;
 } PricedIndex;
@@ -105,6 +117,21 @@ vector_bytes_of(Relation relation)
 
 	return dims > 0 ? (double) engine_vector_bytes(gpuann_type_info(relation)->type, (uint32) dims)
 					: 0;
+}
+
+/*
+ * The lists that an index's options give it. Its pages are not read.
+ */
+static void
+examine_lists(Relation relation, PricedIndex *index)
+{
+	const GpuannOptions *options = (const GpuannOptions *) relation->rd_options;
+
+	index->lists = 0;
+	if (gpuann_option_method(relation) != GPUANN_METHOD_IVFPQ)
+		return;
+	index->lists = options->lists != GPUANN_UNSET ? options->lists : ceil(sqrt(index->rows));
+	index->probes = gpuann_effective_probes(relation, (uint32) index->lists, 1);
 }
 
 /*
@@ -123,6 +150,7 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 	{
 		index->vector_bytes = DISTANCE_BYTES;
 		index->m = GPUANN_DEFAULT_M;
+		index->lists = 0;
 		index->ef = gpuann_ef_search != GPUANN_UNSET ? gpuann_ef_search : GPUANN_DEFAULT_EF_SEARCH;
 		index->server = false;
 		index->step = &page_prices;
@@ -132,6 +160,7 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 	index->vector_bytes = vector_bytes_of(relation);
 	index->m = gpuann_option_m(relation);
 	index->ef = gpuann_effective_ef_search(relation);
+	examine_lists(relation, index);
 	index->server = client_would_answer(relation);
 	index->step = !index->server			? &page_prices
 				  : client_engine_is_cuda() ? &cuda_prices
@@ -199,7 +228,30 @@ rows_visited(const PricedIndex *index, double ef)
 {
 	double		visits = ef == 0 ? 0 : index->m * (ef + VISITED_ON_THE_WAY * log2(index->rows + 1));
 
+	if (index->lists > 0)
+		return Min(ef * LIST_ROWS_COMPARED, index->rows);
 	return index->rows * (1 - exp(-visits / index->rows));
+}
+
+/*
+ * The price of a search of lists for ef rows, with as many lists as a round of
+ * that breadth probes (list_search.c).
+ */
+static double
+lists_price(const PricedIndex *index, double ef, double *read)
+{
+	double		more = Max(ef / Max(index->ef, GPUANN_DEFAULT_EF_SEARCH), 1);
+	double		probes = Min(index->probes * more, index->lists);
+	double		codes = index->rows * probes / index->lists;
+	double		visited = rows_visited(index, ef);
+	double		reading =
+		Max(reading_price(index, Min(visited + codes * CODE_PAGE_SHARE, index->rows)), *read);
+	double		price = reading - *read +
+		(codes * CODE_OPERATORS + index->lists * CENTROID_OPERATORS) * cpu_operator_cost +
+		distances_price(index, visited, index->step->visit);
+
+	*read = reading;
+	return price;
 }
 
 /*
@@ -281,7 +333,8 @@ add_graph_round(const PricedIndex *index, GraphRounds *rounds, uint32 ef)
 
 	if (index->server || rows_visited(index, ef) > scan_walk_room())
 		before = 0;
-	rounds->price += graph_price(index, before, ef, &rounds->read);
+	rounds->price += index->lists > 0 ? lists_price(index, ef, &rounds->read)
+		: graph_price(index, before, ef, &rounds->read);
 	rounds->ef = ef;
 }
 
@@ -291,7 +344,8 @@ add_graph_round(const PricedIndex *index, GraphRounds *rounds, uint32 ef)
 static bool
 is_too_broad(const PricedIndex *index, double ef)
 {
-	return ef > ENGINE_MAX_EF || scan_graph_is_dearer((uint32) ef, index->rows, index->server);
+	return ef > ENGINE_MAX_EF ||
+		   scan_graph_is_dearer((uint32) ef, index->rows, index->server, index->lists > 0);
 }
 
 /*

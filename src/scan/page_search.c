@@ -27,7 +27,7 @@
 #define CACHE_LINE		64
 
 /* A graph search under way. */
-typedef struct PageGraph
+struct PageGraph
 {
 	const PageQuery *query;
 	const DistanceKernels *kernels;
@@ -37,7 +37,7 @@ typedef struct PageGraph
 	uint32		next_fresh;		/* slots below it exist; rises while we look */
 	void	   *vector;			/* a copy of one that crosses pages */
 	BufferHints hints;
-} PageGraph;
+};
 
 /*
  * Whether a slot exists. Others may have appended and linked since the bounds
@@ -398,6 +398,32 @@ graph_end(PageGraph *graph)
 	hints_end(&graph->hints);
 	pfree(graph->vector);
 	pfree(graph->wide_memory);
+}
+
+PageGraph *
+page_ranker_begin(const PageQuery *query)
+{
+	PageGraph  *ranker = MemoryContextAllocZero(query->memory, sizeof(PageGraph));
+
+	graph_begin(ranker, query);
+	return ranker;
+}
+
+void
+page_rank(PageGraph *ranker, const uint32 *slots, uint32 count, double *out)
+{
+	for (uint32 i = 0; i < count; i++)
+		if (!slot_exists(ranker, slots[i]))
+			report_corrupt(ranker->query->index, node_block(ranker->query->format, slots[i]),
+						   "a list has a slot that does not exist");
+	exact_distances(ranker, slots, count, out);
+}
+
+void
+page_ranker_end(PageGraph *ranker)
+{
+	graph_end(ranker);
+	pfree(ranker);
 }
 
 /*

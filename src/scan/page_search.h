@@ -53,6 +53,7 @@ typedef struct PageAnswer
 	uint32		count;
 	uint32		visited;		/* slots whose distance was computed */
 	uint32		pending;		/* of them, list entries searched exactly */
+	uint32		probes;			/* lists that were searched */
 	bool		more;			/* there were more than room; graph: the list was full */
 	uint32		before;			/* exact: live slots at or before range->beyond that skip does not
 								 * have */
@@ -98,6 +99,20 @@ extern const DistanceKernels *page_kernels(const IndexFormat *format);
  */
 extern void page_walk_round(const PageQuery *query, PageWalk *walk, const WalkRound *round,
 							PageAnswer *answer);
+
+/*
+ * The nearest round->ef of what the lists nearest to the query have, and of
+ * pending rows, exactly (list_search.c). Each round begins anew, with more
+ * lists.
+ */
+extern void page_lists_round(const PageQuery *query, const WalkRound *round, PageAnswer *answer);
+
+/* Ranks slots by their exact distances. */
+typedef struct PageGraph PageGraph;
+
+extern PageGraph *page_ranker_begin(const PageQuery *query);
+extern void page_rank(PageGraph *ranker, const uint32 *slots, uint32 count, double *out);
+extern void page_ranker_end(PageGraph *ranker);
 
 /* Forget what a walk has visited. */
 extern void page_walk_end(PageWalk *walk);

@@ -162,7 +162,7 @@ scan_first_query(IndexScanDesc desc, ServerQuery *query)
 	query->k = query->ef = first_ef(desc->indexRelation, &scan->wants);
 	/* As graph_round() does, if with the rows that the catalog knows of. */
 	if (scan->wants.ef == query->ef &&
-		scan_graph_is_dearer(query->ef, desc->indexRelation->rd_rel->reltuples, true))
+		scan_graph_is_dearer(query->ef, desc->indexRelation->rd_rel->reltuples, true, false))
 		return false;
 	return query->vector != NULL && kind != SCAN_EXACT;
 }

@@ -24,7 +24,8 @@
 									 * as many */
 #define GRAPH_ROW_COST		60		/* distances of an exact search by the server that cost
 									 * as much as one more of ef, ... */
-#define PAGE_GRAPH_ROW_COST 25		/* ... and over pages */
+#define PAGE_GRAPH_ROW_COST 25		/* ... and over pages, */
+#define PAGE_LIST_ROW_COST	60		/* of lists */
 #define EXPECTED_WEIGHT		4		/* the share that the planner expects to pass counts as
 									 * if so many rows had passed */
 #define FIRST_EF_FACTOR		4		/* the first round of a caller that gathers rows is at
@@ -67,12 +68,16 @@ scan_walk_room(void)
 }
 
 /*
- * Whether searching the graph so broadly costs more than comparing every row.
+ * Whether searching the graph, or lists, so broadly costs more than comparing
+ * every row.
  */
 static inline bool
-scan_graph_is_dearer(uint32 ef, double rows, bool server)
+scan_graph_is_dearer(uint32 ef, double rows, bool server, bool lists)
 {
-	return (double) ef * (server ? GRAPH_ROW_COST : PAGE_GRAPH_ROW_COST) > rows;
+	double		each =
+		server ? GRAPH_ROW_COST : lists ? PAGE_LIST_ROW_COST : PAGE_GRAPH_ROW_COST;
+
+	return ef * each > rows;
 }
 
 /*
@@ -183,6 +188,7 @@ typedef struct LastScan
 								 * count */
 	uint64		pending;
 	uint32		ef;				/* of the last graph round */
+	uint32		probes;			/* lists that it searched, if the index has lists */
 	uint32		graph_rounds;
 	uint32		exact_passes;
 	uint64		queue_us;		/* at the server, before its engine began */

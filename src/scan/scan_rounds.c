@@ -103,6 +103,16 @@ is_time_to_walk(const GpuannScan *scan, uint32 ef)
 }
 
 /*
+ * Whether a graph round so broad costs more than comparing every row.
+ */
+static bool
+is_dearer(const GpuannScan *scan, uint32 ef)
+{
+	return scan_graph_is_dearer(ef, scan->bounds.next_fresh, scan->ask_server,
+								format_has_lists(scan->format));
+}
+
+/*
  * The breadth of the next graph round: twice the last's. 0: another round is
  * not worth it, or cannot be.
  */
@@ -114,10 +124,7 @@ next_ef(const GpuannScan *scan)
 	if (!scan->answer.more)
 		return 0;
 	if (may_visit_all(scan))
-		return ef > ENGINE_MAX_EF || emitted_is_large(scan) ||
-					   scan_graph_is_dearer(ef, scan->bounds.next_fresh, scan->ask_server)
-				   ? 0
-				   : ef;
+		return ef > ENGINE_MAX_EF || emitted_is_large(scan) || is_dearer(scan, ef) ? 0 : ef;
 	if (scan->walk.scratch != NULL &&
 		(emitted_is_large(scan) || scan->walk.visited >= walk_most(scan)))
 		return 0;
@@ -155,8 +162,7 @@ graph_round(GpuannScan *scan)
 	uint32		ef = first ? scan->first_ef : next_ef(scan);
 
 	/* Who wants many rows is better served exactly at once. */
-	if (first && scan->wants.ef == ef && may_visit_all(scan) &&
-		scan_graph_is_dearer(ef, scan->bounds.next_fresh, scan->ask_server))
+	if (first && scan->wants.ef == ef && may_visit_all(scan) && is_dearer(scan, ef))
 		ef = 0;
 	if (ef == 0)
 		return false;

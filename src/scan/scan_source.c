@@ -213,6 +213,7 @@ take_pages(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
 	answer->end_slot = pages->end_slot;
 	answer->of_server = false;
 	note_visited(scan, pages->added > 0 ? scan->stats.visited + pages->added : pages->visited);
+	scan->stats.probes = Max(scan->stats.probes, pages->probes);
 	scan->stats.pending += pages->pending;
 	scan->stats.tally.pending += pages->pending;
 }
@@ -243,7 +244,9 @@ source_ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactR
 	if (!is_for_server(scan, method, range) || !ask_server(scan, method, ef, &asked, answer))
 	{
 		scan_read_meta(scan);
-		if (method == METHOD_GRAPH)
+		if (method == METHOD_GRAPH && format_has_lists(scan->format))
+			page_lists_round(&scan->query, &scan->round, &pages);
+		else if (method == METHOD_GRAPH)
 			page_walk_round(&scan->query, &scan->walk, &scan->round, &pages);
 		else
 			page_exact_search(&scan->query, range, &pages);

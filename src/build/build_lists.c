@@ -1,0 +1,456 @@
+/*
+ * build_lists.c
+ *		CREATE INDEX with lists: centroids and codebook from a sample of the
+ *		rows, then every row into its list.
+ *
+ * The rows are in their pages already. Threads train, assign and encode; this
+ * process reads and writes the pages, which are logged at the end of the build.
+ */
+#include "postgres.h"
+
+#include "build/build_parts.h"
+#include "build/build_threads.h"
+
+#include "base/faults.h"
+#include "common/pg_prng.h"
+#include "lists/list_codes.h"
+#include "lists/postings.h"
+#include "link/local_engine.h"
+#include "miscadmin.h"
+#include "page/pending.h"
+#include "utils/rel.h"
+
+#define SAMPLE_OF_LIST	64		/* rows that centroids are trained on, for each list */
+#define SAMPLE_OF_CODEWORD	64	/* the same for codewords of pq */
+#define LEAST_SAMPLE	10000
+#define ROUNDS			10		/* of k-means */
+#define CHUNK_ROWS		16384	/* rows assigned at once, at most */
+#define ITEM_ROWS		256		/* ... by a thread */
+
+/* Memory of the build, in bytes. */
+static Size
+build_bytes(void)
+{
+	return (Size) maintenance_work_mem * 1024;
+}
+
+/* ---- the number of lists ---- */
+
+/*
+ * Lists of the rows that there are: not more than were planned, nor than the
+ * posting pages have room for, one page of each being filled in part.
+ */
+static uint32
+count_lists(const ListsBuild *build)
+{
+	const IndexFormat *format = build->format;
+	uint64		slots = (uint64) build->superblocks * format->superblock_slots;
+	uint64		pages = (uint64) build->superblocks * format_postings(format);
+	uint64		full = (slots + build->lists->page_entries - 1) / build->lists->page_entries;
+	uint32		most = list_format_most(format, build->rows);
+
+	if (pages <= full)
+		return 1;
+	return (uint32) Min(Min(build->lists->lists, most), pages - full);
+}
+
+/* Say so if there are fewer lists than the option asks for. */
+static void
+tell_of_few_lists(const ListsBuild *build)
+{
+	const GpuannOptions *options = (const GpuannOptions *) build->index->rd_options;
+
+	if (options == NULL || options->lists <= (int) build->lists->lists)
+		return;
+	ereport(NOTICE, (errmsg("index \"%s\" has %u lists instead of %d",
+							RelationGetRelationName(build->index), build->lists->lists,
+							options->lists),
+					 errdetail("More would take too much room beside %u rows.", build->rows),
+					 errhint("REINDEX it when more rows have been loaded.")));
+}
+
+/* ---- training ---- */
+
+typedef struct Training
+{
+	ListsBuild *build;
+	float	   *sample;			/* count x dims */
+	uint32		count;
+	float	   *centroids;
+	void	   *codebook;
+	Centroids	set;			/* of the centroids */
+	const TrainControl *control;	/* of the threads at work */
+	EngineStatus status;
+} Training;
+
+/* Rows to be trained on: as many as memory holds, with what k-means takes. */
+static uint32
+sample_size(const ListsBuild *build, const QuantizerShape *shape)
+{
+	uint32		dims = build->format->dims;
+	double		wanted = Max((double) build->lists->lists * SAMPLE_OF_LIST, LEAST_SAMPLE);
+	KmeansTask	task = {.count = 1, .dims = dims, .lists = build->lists->lists};
+	Size		row_bytes = dims * sizeof(float) * (shape->kind == QUANTIZER_PQ ? 2 : 1) + 32;
+	double		memory = (double) build_bytes() - kmeans_bytes(&task) -
+		(double) task.lists * dims * sizeof(float);
+
+	if (memory < (double) task.lists * row_bytes)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("%u lists do not fit into maintenance_work_mem", task.lists),
+				 errhint("Increase maintenance_work_mem, or create the index with fewer lists.")));
+	if (shape->kind == QUANTIZER_PQ)
+	{
+		wanted = Max(wanted, (double) SAMPLE_OF_CODEWORD * (1 << shape->bits));
+		memory -= quantizer_train_bytes(shape, 1);
+	}
+	wanted = Min(wanted, memory / row_bytes);
+	return (uint32) Min(Max(wanted, build->lists->lists), build->rows);
+}
+
+/*
+ * Draw the sample: of each superblock's rows its share, in their order.
+ */
+static void
+draw_sample(const ListsBuild *build, Training *training)
+{
+	const IndexFormat *format = build->format;
+	char	   *vector = palloc(format->vector_bytes);
+	uint32		wanted = training->count;
+	uint32		left = build->rows;
+	pg_prng_state random;
+
+	pg_prng_seed(&random, build->lists->seed);
+	training->count = 0;
+	for (uint32 i = 0; i < build->superblocks; i++)
+		for (uint32 row = 0; row < build->loaded[i]; row++, left--)
+		{
+			if (pg_prng_uint64_range(&random, 0, left - 1) >= wanted - training->count)
+				continue;
+			build_copy_vectors(build->index, format, i * format->superblock_slots + row, 1, vector);
+			list_widen(format, vector,
+					   training->sample + (Size) training->count++ * format->dims);
+		}
+	pfree(vector);
+}
+
+/* An item of a thread: subtract from some rows of the sample their centroids. */
+static void
+subtract_item(void *argument, uint32_t item)
+{
+	Training   *training = argument;
+	uint32		dims = training->build->format->dims;
+	uint32		first = item * ITEM_ROWS;
+	uint32		end = Min(first + ITEM_ROWS, training->count);
+
+	for (uint32 row = first; row < end; row++)
+	{
+		float	   *at = training->sample + (Size) row * dims;
+		uint32		list;
+
+		if (training->control->interrupted(training->control->context))
+			return;
+		(void) centroids_nearest(&training->set, at, dims, 1, &list, NULL);
+		for (uint32 i = 0; i < dims; i++)
+			at[i] -= training->centroids[(Size) list * dims + i];
+	}
+}
+
+/* Make the sample's rows what their centroids leave of them. */
+static void
+subtract_centroids(Training *training)
+{
+	uint32		lists = training->build->lists->lists;
+	uint32		dims = training->build->format->dims;
+	void	   *memory = aligned_alloc(64, TYPEALIGN(64, centroids_bytes(lists, dims)));
+
+	if (memory == NULL)
+	{
+		training->status = ENGINE_NO_MEMORY;
+		return;
+	}
+	centroids_init(&training->set, training->centroids, lists, dims, memory);
+	training->control->spread(training->control->context, subtract_item, training,
+							  (training->count + ITEM_ROWS - 1) / ITEM_ROWS);
+	free(memory);
+}
+
+/* In threads: centroids, then the codebook. */
+static void
+train(const TrainControl *control, void *arg)
+{
+	Training   *training = arg;
+	const ListFormat *lists = training->build->lists;
+	uint32		dims = training->build->format->dims;
+	QuantizerShape shape = list_shape(training->build->format, lists);
+	KmeansTask	task = {.rows = training->sample,
+						.stride = dims,
+						.count = training->count,
+						.dims = dims,
+						.lists = lists->lists,
+						.rounds = ROUNDS,
+						.seed = lists->seed,
+						.control = control};
+
+	training->control = control;
+	training->status = kmeans_run(&task, training->centroids);
+	if (training->status != ENGINE_OK || quantizer_codebook_bytes(&shape) == 0)
+		return;
+	subtract_centroids(training);
+	if (training->status == ENGINE_OK)
+		training->status = quantizer_train(&shape, training->sample, training->count, control,
+										   training->codebook);
+}
+
+/*
+ * Train, and write centroids and codebook. Without rows all of it is zero.
+ */
+static void
+train_lists(ListsBuild *build)
+{
+	const ListFormat *lists = build->lists;
+	uint32		dims = build->format->dims;
+	QuantizerShape shape = list_shape(build->format, lists);
+	Size		centroid_bytes = (Size) lists->lists * dims * sizeof(float);
+	Size		codebook_bytes = quantizer_codebook_bytes(&shape);
+	Training	training = {.build = build};
+
+	if (build->rows == 0)
+		return;
+	training.count = sample_size(build, &shape);
+	training.sample = palloc_extended((Size) training.count * dims * sizeof(float),
+									  MCXT_ALLOC_HUGE);
+	training.centroids = palloc_extended(centroid_bytes, MCXT_ALLOC_HUGE);
+	training.codebook = palloc_extended(Max(codebook_bytes, 1), MCXT_ALLOC_HUGE);
+	draw_sample(build, &training);
+	build_in_threads(local_engine_threads(), train, &training);
+	CHECK_FOR_INTERRUPTS();
+	if (training.status != ENGINE_OK)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY),
+						errmsg("out of memory in training the lists of index \"%s\"",
+							   RelationGetRelationName(build->index))));
+	list_write_bytes(build->index, centroid_start(lists), centroid_bytes, training.centroids);
+	list_write_bytes(build->index, codebook_start(lists), codebook_bytes, training.codebook);
+	pfree(training.sample);
+	pfree(training.centroids);
+	pfree(training.codebook);
+	FAULT_POINT("build-lists-trained");
+}
+
+/* ---- filling ---- */
+
+/* Rows on their way into lists. */
+typedef struct Filling
+{
+	ListsBuild *build;
+	ListCoder  *coder;
+	ListWriter	writer;
+	CodedRows  *rows;
+	char	   *vectors;		/* as they are stored */
+	uint32	   *slots;
+	uint32		room;
+	uint32	   *order;			/* rows by list */
+	uint32	   *first;			/* of each list in order; lists + 1 */
+	PostingEntry *entries;		/* of one list */
+	unsigned char *codes;
+	const TrainControl *control;	/* of the threads at work */
+} Filling;
+
+static void
+fill_begin(Filling *fill, ListsBuild *build)
+{
+	const IndexFormat *format = build->format;
+	Size		row_bytes = format->vector_bytes + format->dims * sizeof(float) +
+		2 * build->lists->code_bytes + 40;
+
+	memset(fill, 0, sizeof(*fill));
+	fill->build = build;
+	fill->coder = list_coder_open(build->index, format, build->lists);
+	fill->writer = (ListWriter) {.index = build->index,
+								 .format = format,
+								 .lists = build->lists,
+								 .superblocks = build->superblocks,
+								 .building = true};
+	fill->room = (uint32) Max(Min(build_bytes() / 2 / row_bytes, CHUNK_ROWS), ITEM_ROWS);
+	fill->rows = coded_rows_make(fill->coder, fill->room);
+	fill->vectors = palloc_extended((Size) fill->room * format->vector_bytes, MCXT_ALLOC_HUGE);
+	fill->slots = palloc(sizeof(uint32) * fill->room);
+	fill->order = palloc(sizeof(uint32) * fill->room);
+	fill->first = palloc(sizeof(uint32) * (build->lists->lists + 2));
+	fill->entries = palloc(sizeof(PostingEntry) * fill->room);
+	fill->codes = palloc_extended((Size) fill->room * build->lists->code_bytes, MCXT_ALLOC_HUGE);
+}
+
+/* An item of a thread: widen, assign and encode some rows. */
+static void
+code_item(void *argument, uint32_t item)
+{
+	Filling    *fill = argument;
+	const IndexFormat *format = fill->build->format;
+	uint32		first = item * ITEM_ROWS;
+	uint32		count = Min(fill->rows->count - first, ITEM_ROWS);
+
+	if (fill->control->interrupted(fill->control->context))
+		return;
+	for (uint32 row = first; row < first + count; row++)
+		list_widen(format, fill->vectors + (Size) row * format->vector_bytes,
+				   fill->rows->wide + (Size) row * format->dims);
+	list_coder_code(fill->coder, fill->rows, first, count);
+}
+
+static void
+code_rows(const TrainControl *control, void *arg)
+{
+	Filling    *fill = arg;
+
+	fill->control = control;
+	control->spread(control->context, code_item, fill,
+					(fill->rows->count + ITEM_ROWS - 1) / ITEM_ROWS);
+}
+
+/* Put the rows in the order of their lists. */
+static void
+sort_by_list(Filling *fill)
+{
+	uint32		lists = fill->build->lists->lists;
+	uint32	   *first = fill->first;
+
+	memset(first, 0, sizeof(uint32) * (lists + 2));
+	for (uint32 row = 0; row < fill->rows->count; row++)
+		first[fill->rows->list[row] + 2]++;
+	for (uint32 list = 1; list < lists; list++)
+		first[list + 1] += first[list];
+	/* first[list + 1] is where the list's next row goes, and ends as its end */
+	for (uint32 row = 0; row < fill->rows->count; row++)
+		fill->order[first[fill->rows->list[row] + 1]++] = row;
+}
+
+/* Add the rows to their lists. */
+static void
+append_rows(Filling *fill)
+{
+	uint32		code_bytes = fill->build->lists->code_bytes;
+
+	sort_by_list(fill);
+	for (uint32 list = 0; list < fill->build->lists->lists; list++)
+	{
+		uint32		start = fill->first[list];
+		uint32		count = fill->first[list + 1] - start;
+
+		for (uint32 i = 0; i < count; i++)
+		{
+			uint32		row = fill->order[start + i];
+
+			fill->entries[i] = (PostingEntry) {fill->slots[row], 1};
+			memcpy(fill->codes + (Size) i * code_bytes,
+				   fill->rows->codes + (Size) row * code_bytes, code_bytes);
+		}
+		list_append(&fill->writer, list, fill->entries, fill->codes, count);
+	}
+}
+
+/* Write the rows' lists into their node records. */
+static void
+write_list_numbers(Filling *fill)
+{
+	const IndexFormat *format = fill->build->format;
+
+	for (uint32 row = 0; row < fill->rows->count;)
+	{
+		BlockNumber block = node_block(format, fill->slots[row]);
+		Buffer		buffer =
+			read_page(fill->build->index, block, PAGE_NODE, BUFFER_LOCK_EXCLUSIVE, false);
+		Page		page = BufferGetPage(buffer);
+
+		for (; row < fill->rows->count && node_block(format, fill->slots[row]) == block; row++)
+		{
+			node_record(format, page, fill->slots[row])->flags |= NODE_LINKED;
+			page_reach_row(format, page, fill->slots[row]);
+			*graph_row(format, page, fill->slots[row]) = fill->rows->list[row];
+		}
+		MarkBufferDirty(buffer);
+		UnlockReleaseBuffer(buffer);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/* Put the rows gathered into lists. */
+static void
+fill_lists(Filling *fill)
+{
+	if (fill->rows->count == 0)
+		return;
+	build_in_threads(local_engine_threads(), code_rows, fill);
+	append_rows(fill);
+	write_list_numbers(fill);
+	for (uint32 row = 0; row < fill->rows->count; row++)
+		fill->build->lists->built_distance += fill->rows->distance[row];
+	fill->build->lists->built_rows += fill->rows->count;
+	fill->rows->count = 0;
+	build_progress(fill->build->lists->built_rows);
+	FAULT_POINT("build-lists-filled");
+}
+
+/* Gather the rows of a superblock. */
+static void
+gather_superblock(Filling *fill, uint32 superblock)
+{
+	const ListsBuild *build = fill->build;
+	const IndexFormat *format = build->format;
+	uint32		slot = superblock * format->superblock_slots;
+
+	for (uint32 left = build->loaded[superblock]; left > 0;)
+	{
+		uint32		count = Min(left, fill->room - fill->rows->count);
+
+		build_copy_vectors(build->index, format, slot, count,
+						   fill->vectors + (Size) fill->rows->count * format->vector_bytes);
+		for (uint32 i = 0; i < count; i++)
+			fill->slots[fill->rows->count++] = slot++;
+		left -= count;
+		if (fill->rows->count == fill->room)
+			fill_lists(fill);
+	}
+}
+
+void
+build_lists(ListsBuild *build)
+{
+	Filling		fill;
+
+	build->lists->lists = count_lists(build);
+	tell_of_few_lists(build);
+	build_phase(BUILD_PHASE_TRAIN, 0);
+	train_lists(build);
+	if (build->rows == 0)
+		return;
+	build_phase(BUILD_PHASE_LISTS, build->rows);
+	fill_begin(&fill, build);
+	for (uint32 i = 0; i < build->superblocks; i++)
+		gather_superblock(&fill, i);
+	fill_lists(&fill);
+}
+
+/* ---- logging ---- */
+
+/* They are used in order, so those behind the first new one are not. */
+void
+build_log_postings(PageLog *log, const IndexFormat *format, uint32 superblock)
+{
+	for (uint32 i = 0; i < format_postings(format); i++)
+	{
+		BlockNumber block = superblock_start(format, superblock) + 1 + i;
+		Buffer		buffer;
+
+		if (block >= RelationGetNumberOfBlocks(log->index))
+			return;
+		buffer = ReadBuffer(log->index, block);
+		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+		if (PageIsNew(BufferGetPage(buffer)))
+		{
+			UnlockReleaseBuffer(buffer);
+			return;
+		}
+		page_log_add(log, buffer);
+	}
+}

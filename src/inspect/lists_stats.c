@@ -1,0 +1,131 @@
+/*
+ * lists_stats.c
+ *		gpuann_lists(index): how an index's rows are spread over its lists, and
+ *		how far rows that came since the build are from their centroids.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+
+#include "base/signature.h"
+#include "base/sql_index.h"
+#include "lists/postings.h"
+#include "page/buffer_hints.h"
+
+#define LISTS_COLUMNS	15
+
+/* What the directory says. */
+typedef struct ListsSummary
+{
+	uint64		rows;
+	uint32		empty;
+	uint32		least;
+	uint32		most;
+	uint32		used;			/* posting pages */
+	uint64		added_rows;
+	double		added_distance;
+} ListsSummary;
+
+/* Read the directory. */
+static void
+summarize(Relation index, const ListFormat *lists, ListsSummary *summary)
+{
+	Buffer		buffer = read_hinted_page(index, directory_block(0), PAGE_DIRECTORY, false);
+	const DirectoryPage *first = DirectoryOf(BufferGetPage(buffer));
+
+	memset(summary, 0, sizeof(*summary));
+	summary->used = first->used;
+	summary->added_rows = first->added_rows;
+	summary->added_distance = first->added_distance;
+	UnlockReleaseBuffer(buffer);
+	summary->least = PG_UINT32_MAX;
+	for (uint32 list = 0; list < lists->lists; list++)
+	{
+		uint32		entries = read_list_head(index, list).entries;
+
+		CHECK_FOR_INTERRUPTS();
+		summary->rows += entries;
+		summary->empty += entries == 0;
+		summary->least = Min(summary->least, entries);
+		summary->most = Max(summary->most, entries);
+	}
+}
+
+/* The mean of squared distances, or null. */
+static Datum
+mean_distance(double sum, uint64 rows, bool *isnull)
+{
+	*isnull = rows == 0;
+	return Float8GetDatum(rows == 0 ? 0 : sum / rows);
+}
+
+static const char *
+quantizer_name(uint16 kind)
+{
+	return kind == QUANTIZER_RABITQ ? "rabitq" : kind == QUANTIZER_PQ ? "pq" : "int8";
+}
+
+/* Fill in the row. */
+static void
+fill_row(const IndexFormat *format, const ListFormat *lists, const ListsSummary *summary,
+		 Datum *values, bool *nulls)
+{
+	int			i = 0;
+	double		built;
+	double		added;
+
+	values[i++] = Int32GetDatum((int32) lists->lists);
+	values[i++] = Int64GetDatum((int64) summary->rows);
+	values[i++] = Int32GetDatum((int32) summary->empty);
+	values[i++] = Int64GetDatum(summary->least);
+	values[i++] = Float8GetDatum((double) summary->rows / lists->lists);
+	values[i++] = Int64GetDatum(summary->most);
+	values[i++] = CStringGetTextDatum(quantizer_name(lists->quantizer));
+	values[i++] = Int32GetDatum(lists->bits);
+	values[i++] = Int32GetDatum((int32) lists->code_bytes);
+	values[i++] = Int64GetDatum((int64) summary->used * BLCKSZ);
+	values[i++] = Int64GetDatum((int64) format->seed_pages * BLCKSZ);
+	values[i++] = Int64GetDatum((int64) summary->added_rows);
+	values[i] = mean_distance(lists->built_distance, lists->built_rows, &nulls[i]);
+	values[i + 1] = mean_distance(summary->added_distance, summary->added_rows, &nulls[i + 1]);
+	built = DatumGetFloat8(values[i]);
+	added = DatumGetFloat8(values[i + 1]);
+	nulls[i + 2] = nulls[i] || nulls[i + 1] || !(built > 0);
+	values[i + 2] = Float8GetDatum(nulls[i + 2] ? 0 : added / built - 1);
+}
+
+PG_FUNCTION_INFO_V1(gpuann_lists);
+
+/* gpuann_lists(index): one row about its lists; nulls if it is a graph. */
+Datum
+gpuann_lists(PG_FUNCTION_ARGS)
+{
+	SqlIndex	opened;
+	const IndexFormat *format;
+	ListFormat	lists;
+	ListsSummary summary;
+	TupleDesc	desc;
+	Datum		values[LISTS_COLUMNS];
+	bool		nulls[LISTS_COLUMNS];
+
+	signature_check(fcinfo, "regclass",
+					"int4,int8,int4,int8,float8,int8,text,int4,int4,int8,int8,int8,float8,float8,"
+					"float8");
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_WATCH, &opened);
+	format = index_format(opened.index);
+	memset(values, 0, sizeof(values));
+	memset(nulls, !format_has_lists(format), sizeof(nulls));
+	if (format_has_lists(format))
+	{
+		list_format_read(opened.index, format, &lists);
+		summarize(opened.index, &lists, &summary);
+		fill_row(format, &lists, &summary, values, nulls);
+	}
+	sql_index_close(&opened);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}

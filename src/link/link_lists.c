@@ -1,0 +1,387 @@
+/*
+ * link_lists.c
+ *		Linking where rows are in lists: pending rows are assigned and encoded
+ *		in chunks, entries of dead ones removed.
+ *
+ * Entries are written first, then list number and state into the node records.
+ * After a crash in between, rows have entries and are pending still: the next
+ * pass adds them again. Scans drop the second entry of a slot, and VACUUM
+ * removes it.
+ */
+#include "postgres.h"
+
+#include "base/faults.h"
+#include "engine/bits.h"
+#include "link/graph_edits.h"
+#include "link/link_lists.h"
+#include "link/link_write.h"
+#include "lists/list_codes.h"
+#include "lists/postings.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#define CHUNK_ROWS		4096	/* rows assigned at once */
+#define CODED_AT_ONCE	256		/* ... between checks for interrupts */
+
+/* ---- adding ---- */
+
+/* A row to be added. */
+typedef struct AddedRow
+{
+	uint32		slot;
+	uint32		version;
+	uint32		list;
+	uint32		row;			/* in the coded rows */
+} AddedRow;
+
+typedef struct ListAdding
+{
+	Relation	index;
+	const IndexFormat *format;
+	ListFormat	lists;
+	ListCoder  *coder;
+	ListWriter	writer;
+	CodedRows  *rows;
+	AddedRow   *added;			/* of the chunk */
+	PostingEntry *entries;		/* of one list */
+	unsigned char *codes;
+	uint64		count;			/* of all chunks, ... */
+	double		distance;		/* ... and the sum of their squared distances */
+} ListAdding;
+
+static int
+by_slot(const void *a, const void *b)
+{
+	uint32		left = ((const AddedRow *) a)->slot;
+	uint32		right = ((const AddedRow *) b)->slot;
+
+	return left < right ? -1 : left > right;
+}
+
+static int
+by_list(const void *a, const void *b)
+{
+	const AddedRow *left = a;
+	const AddedRow *right = b;
+
+	if (left->list != right->list)
+		return left->list < right->list ? -1 : 1;
+	return by_slot(a, b);
+}
+
+/*
+ * Take slots of the pass into a chunk: those that are live and in no list.
+ */
+static void
+take_chunk(ListAdding *adding, const uint32 *slots, uint32 count)
+{
+	const IndexFormat *format = adding->format;
+	NodeCopy   *node = palloc(format->node_bytes);
+	void	   *vector = palloc(format->vector_bytes);
+
+	adding->rows->count = 0;
+	for (uint32 i = 0; i < count; i++)
+	{
+		uint32		row = adding->rows->count;
+
+		link_pause();
+		if (!read_node(adding->index, format, slots[i], node) || NodeState(node) != NODE_LIVE ||
+			(node->flags & NODE_LINKED) != 0)
+			continue;
+		read_vector(adding->index, format, slots[i], vector);
+		list_widen(format, vector, adding->rows->wide + (Size) row * format->dims);
+		adding->added[row] = (AddedRow) {slots[i], node->version, NO_LIST, row};
+		adding->rows->count++;
+	}
+	pfree(vector);
+	pfree(node);
+}
+
+/* Assign and encode the chunk. */
+static void
+code_chunk(ListAdding *adding)
+{
+	for (uint32 done = 0, some; done < adding->rows->count; done += some)
+	{
+		link_pause();
+		some = Min(adding->rows->count - done, CODED_AT_ONCE);
+		list_coder_code(adding->coder, adding->rows, done, some);
+		for (uint32 row = done; row < done + some; row++)
+		{
+			adding->added[row].list = adding->rows->list[row];
+			adding->distance += adding->rows->distance[row];
+		}
+	}
+	adding->count += adding->rows->count;
+}
+
+/* Add the chunk's entries, list by list. */
+static void
+append_chunk(ListAdding *adding)
+{
+	uint32		code_bytes = adding->lists.code_bytes;
+	uint32		end;
+
+	qsort(adding->added, adding->rows->count, sizeof(AddedRow), by_list);
+	for (uint32 first = 0; first < adding->rows->count; first = end)
+	{
+		uint32		list = adding->added[first].list;
+
+		link_pause();
+		for (end = first; end < adding->rows->count && adding->added[end].list == list; end++)
+		{
+			const AddedRow *added = &adding->added[end];
+
+			adding->entries[end - first] = (PostingEntry) {added->slot, added->version};
+			memcpy(adding->codes + (Size) (end - first) * code_bytes,
+				   adding->rows->codes + (Size) added->row * code_bytes, code_bytes);
+		}
+		list_append(&adding->writer, list, adding->entries, adding->codes, end - first);
+		FAULT_POINT("link-list-entries");
+	}
+}
+
+/* Write the chunk's list numbers, page by page. */
+static void
+number_chunk(ListAdding *adding, uint64 change_seq)
+{
+	const IndexFormat *format = adding->format;
+	NodeChange	change = {.stamped_superblock = NO_SLOT};
+	uint32		i = 0;
+
+	qsort(adding->added, adding->rows->count, sizeof(AddedRow), by_slot);
+	while (i < adding->rows->count)
+	{
+		BlockNumber block = node_block(format, adding->added[i].slot);
+
+		link_pause();
+		node_change_begin(&change, adding->index, format, adding->added[i].slot, change_seq);
+		for (; i < adding->rows->count && node_block(format, adding->added[i].slot) == block; i++)
+		{
+			uint32		slot = adding->added[i].slot;
+
+			node_record(format, change.page, slot)->flags |= NODE_LINKED;
+			page_reach_row(format, change.page, slot);
+			*graph_row(format, change.page, slot) = adding->added[i].list;
+		}
+		node_change_finish(&change);
+		FAULT_POINT("link-list-numbers");
+	}
+}
+
+static void
+adding_begin(ListAdding *adding, Relation index, const IndexFormat *format,
+			 const PendingBounds *bounds, uint32 most)
+{
+	uint32		room = Min(most, CHUNK_ROWS);
+
+	memset(adding, 0, sizeof(*adding));
+	adding->index = index;
+	adding->format = format;
+	list_format_read(index, format, &adding->lists);
+	adding->coder = list_coder_open(index, format, &adding->lists);
+	adding->writer = (ListWriter) {.index = index,
+								   .format = format,
+								   .lists = &adding->lists,
+								   .superblocks = bounds->superblocks};
+	adding->rows = coded_rows_make(adding->coder, room);
+	adding->added = palloc(sizeof(AddedRow) * room);
+	adding->entries = palloc(sizeof(PostingEntry) * room);
+	adding->codes = palloc_extended((Size) room * adding->lists.code_bytes, MCXT_ALLOC_HUGE);
+}
+
+/* Put the rows of a pass into lists. */
+static void
+add_rows(Relation index, const IndexFormat *format, const LinkPass *pass)
+{
+	ListAdding	adding;
+	MetaPage	meta;
+	PendingBounds bounds;
+
+	pending_bounds(index, format, &meta, &bounds);
+	adding_begin(&adding, index, format, &bounds, pass->count);
+	for (uint32 done = 0, some; done < pass->count; done += some)
+	{
+		some = Min(pass->count - done, CHUNK_ROWS);
+		take_chunk(&adding, pass->slots + done, some);
+		code_chunk(&adding);
+		append_chunk(&adding);
+		number_chunk(&adding, meta.change_seq + 1);
+	}
+	if (adding.count > 0)
+		list_note_added(&adding.writer, adding.count, adding.distance);
+}
+
+void
+link_into_lists(Relation index, const IndexFormat *format, const LinkPass *pass)
+{
+	LinkedRows	none = {0};
+
+	if (pass->count > 0)
+	{
+		MemoryContext memory =
+			AllocSetContextCreate(CurrentMemoryContext, "gpuann lists", ALLOCSET_DEFAULT_SIZES);
+		MemoryContext caller = MemoryContextSwitchTo(memory);
+
+		add_rows(index, format, pass);
+		MemoryContextSwitchTo(caller);
+		MemoryContextDelete(memory);
+	}
+	pending_trim(index, format, link_write_end(index, format, pass, &none));
+}
+
+/* ---- removing ---- */
+
+/* What VACUUM knows of slots and lists. */
+typedef struct ListRemoving
+{
+	Relation	index;
+	const IndexFormat *format;
+	ListFormat	lists;
+	ListWriter	writer;
+	const unsigned char *dead;	/* bit per slot, of limit */
+	uint32		limit;
+	uint32		next_fresh;
+	unsigned char *touched;		/* bit per list: it may have entries of dead slots */
+	unsigned char *met;			/* bit per slot: an entry was met; NULL: not all lists are
+								 * searched */
+	uint32		list;			/* the one being searched */
+	uint64		linked;			/* slots with a list number */
+	ListCoder  *coder;			/* opened when a dead slot has none */
+	CodedRows  *rows;			/* of one row */
+	NodeCopy   *node;
+} ListRemoving;
+
+/*
+ * The list of a dead slot that was never linked: by its vector, in case a pass
+ * that was cut short has added it.
+ */
+static uint32
+list_by_vector(ListRemoving *removing, uint32 slot)
+{
+	void	   *vector = palloc(removing->format->vector_bytes);
+
+	if (removing->coder == NULL)
+	{
+		removing->coder = list_coder_open(removing->index, removing->format, &removing->lists);
+		removing->rows = coded_rows_make(removing->coder, 1);
+	}
+	read_vector(removing->index, removing->format, slot, vector);
+	list_widen(removing->format, vector, removing->rows->wide);
+	list_coder_code(removing->coder, removing->rows, 0, 1);
+	pfree(vector);
+	return removing->rows->list[0];
+}
+
+/* Note the lists of the slots of a node page. */
+static void
+note_lists(ListRemoving *removing, uint32 first, uint32 end)
+{
+	for (uint32 slot = first; slot < end; slot++)
+	{
+		uint32		list;
+
+		if (!read_node(removing->index, removing->format, slot, removing->node))
+			continue;
+		removing->linked += (removing->node->flags & NODE_LINKED) != 0;
+		if (slot >= removing->limit || removing->dead == NULL || !bit_is_set(removing->dead, slot))
+			continue;
+		list = (removing->node->flags & NODE_LINKED) != 0 ? removing->node->neighbours[0]
+			: list_by_vector(removing, slot);
+		if (list >= removing->lists.lists)
+			report_corrupt(removing->index, node_block(removing->format, slot),
+						   "a slot is of a list that does not exist");
+		bit_set(removing->touched, list);
+	}
+}
+
+/* EntryIsGone: of a list with entries of dead slots. */
+static bool
+is_dead(void *context, const PostingEntry *entry)
+{
+	const ListRemoving *removing = context;
+
+	return entry->slot < removing->limit && bit_is_set(removing->dead, entry->slot);
+}
+
+/*
+ * EntryIsGone: where there are more entries than rows in lists. Any but the one
+ * that each slot should have is gone.
+ */
+static bool
+is_needless(void *context, const PostingEntry *entry)
+{
+	ListRemoving *removing = context;
+
+	if (is_dead(context, entry) || entry->slot >= removing->next_fresh ||
+		bit_is_set(removing->met, entry->slot) ||
+		!read_node(removing->index, removing->format, entry->slot, removing->node) ||
+		NodeState(removing->node) != NODE_LIVE || (removing->node->flags & NODE_LINKED) == 0 ||
+		removing->node->version != entry->version ||
+		removing->node->neighbours[0] != removing->list)
+		return true;
+	bit_set(removing->met, entry->slot);
+	return false;
+}
+
+/* All entries of all lists. */
+static uint64
+count_entries(const ListRemoving *removing)
+{
+	uint64		entries = 0;
+
+	for (uint32 list = 0; list < removing->lists.lists; list++)
+		entries += read_list_head(removing->index, list).entries;
+	return entries;
+}
+
+/* Remove what is gone of the lists that have such entries. */
+static void
+remove_entries(ListRemoving *removing)
+{
+	if (count_entries(removing) != removing->linked)
+		removing->met = palloc_extended((Size) removing->next_fresh / 8 + 1,
+										MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	for (uint32 list = 0; list < removing->lists.lists; list++)
+	{
+		link_pause();
+		removing->list = list;
+		if (removing->met != NULL)
+			(void) list_remove(&removing->writer, list, is_needless, removing);
+		else if (bit_is_set(removing->touched, list))
+			(void) list_remove(&removing->writer, list, is_dead, removing);
+	}
+}
+
+void
+link_out_of_lists(Relation index, const IndexFormat *format, const unsigned char *dead,
+				  uint32 limit)
+{
+	MemoryContext memory =
+		AllocSetContextCreate(CurrentMemoryContext, "gpuann lists", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(memory);
+	ListRemoving removing = {.index = index, .format = format, .dead = dead, .limit = limit};
+	MetaPage	meta;
+	PendingBounds bounds;
+	uint32		end;
+
+	pending_bounds(index, format, &meta, &bounds);
+	list_format_read(index, format, &removing.lists);
+	removing.writer = (ListWriter) {.index = index,
+									.format = format,
+									.lists = &removing.lists,
+									.superblocks = bounds.superblocks};
+	removing.next_fresh = bounds.next_fresh;
+	removing.touched = palloc0(removing.lists.lists / 8 + 1);
+	removing.node = palloc(format->node_bytes);
+	for (uint32 slot = 0; slot < bounds.next_fresh; slot = end)
+	{
+		link_pause();
+		end = Min(slot + format->nodes_per_page, bounds.next_fresh);
+		note_lists(&removing, slot, end);
+	}
+	remove_entries(&removing);
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(memory);
+	FAULT_POINT("vacuum-lists");
+}

@@ -1,0 +1,20 @@
+/*
+ * link_lists.h
+ *		Linking where rows are in lists: adding rows to lists, taking them out.
+ *		All under the linker lock.
+ */
+#ifndef GPUANN_LINK_LISTS_H
+#define GPUANN_LINK_LISTS_H
+
+#include "link/link.h"
+
+/* Put the rows of a pass into their lists, and end the pass. */
+extern void link_into_lists(Relation index, const IndexFormat *format, const LinkPass *pass);
+
+/*
+ * Remove the entries of dead slots, which have a bit in dead, of limit slots.
+ */
+extern void link_out_of_lists(Relation index, const IndexFormat *format,
+							  const unsigned char *dead, uint32 limit);
+
+#endif							/* GPUANN_LINK_LISTS_H */

@@ -1,0 +1,90 @@
+/*
+ * list_codes.h
+ *		Centroids and codes of an index with lists: read from its pages, and
+ *		made for rows.
+ */
+#ifndef GPUANN_LIST_CODES_H
+#define GPUANN_LIST_CODES_H
+
+#include "lists/lists.h"
+
+#include "engine/quantizer/nearest.h"
+#include "page/buffer_hints.h"
+
+/*
+ * Widen a stored vector to single precision; under cosine it gets length one.
+ */
+extern void list_widen(const IndexFormat *format, const void *vector, float *out);
+
+/*
+ * Read bytes, or write them, that begin so far into the payloads of consecutive
+ * pages of centroids or codewords. Writing is for builds, which log the pages
+ * later.
+ */
+extern void list_read_bytes(Relation index, BlockNumber start, Size offset, Size bytes, void *out);
+extern void list_write_bytes(Relation index, BlockNumber start, Size bytes, const void *from);
+
+/*
+ * The quantizer of an index, for searches: it stays open in this process, which
+ * keeps a few. Valid until the next call.
+ */
+extern const Quantizer *list_quantizer(Relation index, const IndexFormat *format,
+									   const ListFormat *lists);
+
+/* Reads centroids, in the order of lists at best. It keeps a pin, no lock. */
+typedef struct CentroidReader
+{
+	Relation	index;
+	uint32		dims;
+	BlockNumber start;
+	BufferHints hints;
+	Buffer		buffer;
+	BlockNumber block;			/* of the buffer */
+	float	   *copy;			/* of a centroid that crosses pages */
+} CentroidReader;
+
+extern void centroid_reader_begin(CentroidReader *reader, Relation index,
+								  const IndexFormat *format, const ListFormat *lists);
+extern void centroid_reader_end(CentroidReader *reader);
+
+/* The centroid of a list, valid until the next call. */
+extern const float *centroid_of(CentroidReader *reader, uint32 list);
+
+/* What assigns rows to lists and encodes them. */
+typedef struct ListCoder
+{
+	const IndexFormat *format;
+	ListFormat	lists;
+	Centroids	set;
+	Quantizer  *quantizer;
+} ListCoder;
+
+/*
+ * Open it, with copies of centroids and codebook, until the current memory
+ * context goes.
+ */
+extern ListCoder *list_coder_open(Relation index, const IndexFormat *format,
+								  const ListFormat *lists);
+
+/* Bytes that it takes. */
+extern Size list_coder_bytes(const IndexFormat *format, const ListFormat *lists);
+
+/* Rows on their way into lists. */
+typedef struct CodedRows
+{
+	uint32		count;
+	float	   *wide;			/* count x dims; from list_widen */
+	uint32	   *list;			/* of each row */
+	double	   *distance;		/* squared, from its centroid */
+	unsigned char *codes;
+} CodedRows;
+
+extern CodedRows *coded_rows_make(const ListCoder *coder, uint32 room);
+
+/*
+ * Assign and encode rows [first, first + count). Any number of threads may do
+ * so with rows of their own: nothing of PostgreSQL is called.
+ */
+extern void list_coder_code(const ListCoder *coder, CodedRows *rows, uint32 first, uint32 count);
+
+#endif							/* GPUANN_LIST_CODES_H */

@@ -1,0 +1,173 @@
+/*
+ * list_format.c
+ *		The format of an index with lists: planned by its options, read and
+ *		checked.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "lists/postings.h"
+
+#include "page/buffer_hints.h"
+
+#define CENTROID_SHARE	16		/* of the vectors' bytes centroids take at most one in so many */
+#define POSTING_RESERVE	1.5		/* more posting pages than the rows expected need: there may be
+								 * fewer rows, and so fewer superblocks */
+#define PQ_PART_DIMS	8		/* dimensions of a sub-space, unless pq_m is given */
+
+QuantizerShape
+list_shape(const IndexFormat *format, const ListFormat *lists)
+{
+	return (QuantizerShape) {.kind = (QuantizerKind) lists->quantizer,
+							 .metric = (Metric) format->metric,
+							 .dims = format->dims,
+							 .bits = lists->bits,
+							 .parts = lists->parts,
+							 .seed = lists->seed};
+}
+
+/* Pages that so many bytes take. */
+static uint32
+pages_of(Size bytes)
+{
+	return (uint32) ((bytes + GPUANN_PAYLOAD - 1) / GPUANN_PAYLOAD);
+}
+
+/* Pages of the directory and of centroids for so many lists. */
+static void
+layout_head(const IndexFormat *format, ListFormat *lists, uint32 room)
+{
+	QuantizerShape shape = list_shape(format, lists);
+
+	lists->code_bytes = (uint32) quantizer_code_bytes(&shape);
+	lists->page_entries = (GPUANN_PAYLOAD - offsetof(PostingPage, entries)) /
+		(sizeof(PostingEntry) + lists->code_bytes);
+	lists->directory_pages = (room + DIRECTORY_HEADS - 1) / DIRECTORY_HEADS;
+	lists->centroid_pages = pages_of((Size) room * format->dims * sizeof(float));
+	lists->codebook_pages = pages_of(quantizer_codebook_bytes(&shape));
+}
+
+/* Refuse types, metrics and dimensions that have no codes. */
+static void
+check_can_have_lists(Relation index, const GpuannTypeInfo *info, uint32 dims)
+{
+	if (info->type != ELEMENT_FLOAT && info->type != ELEMENT_HALF)
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("method \"ivfpq\" supports types vector and halfvec only"),
+						errhint("Use method = graph, or leave the option out.")));
+	if (info->metric != METRIC_L2 && info->metric != METRIC_IP && info->metric != METRIC_COSINE)
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("method \"ivfpq\" supports L2 distance, inner product and cosine "
+							   "distance only"),
+						errhint("Use method = graph, or leave the option out.")));
+	if (dims > QUANTIZER_MOST_DIMS)
+		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+						errmsg("method \"ivfpq\" supports at most %d dimensions",
+							   QUANTIZER_MOST_DIMS),
+						errhint("Use method = graph, or leave the option out.")));
+}
+
+/* What the quantizer's options say. */
+static void
+plan_codes(const GpuannOptions *options, uint32 dims, ListFormat *lists)
+{
+	static const QuantizerKind kinds[] = {[GPUANN_QUANTIZER_RABITQ] = QUANTIZER_RABITQ,
+										  [GPUANN_QUANTIZER_PQ] = QUANTIZER_PQ,
+										  [GPUANN_QUANTIZER_INT8] = QUANTIZER_INT8};
+	int			bits = options != NULL ? options->code_bits : GPUANN_UNSET;
+	int			parts = options != NULL ? options->pq_m : GPUANN_UNSET;
+
+	lists->quantizer = kinds[options != NULL ? options->quantizer : GPUANN_QUANTIZER_RABITQ];
+	lists->bits = bits != GPUANN_UNSET ? bits : lists->quantizer == QUANTIZER_RABITQ ? 1 : 8;
+	if (lists->quantizer != QUANTIZER_PQ)
+		return;
+	if (parts != GPUANN_UNSET && (uint32) parts > dims)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("pq_m must not be greater than the number of dimensions, %u", dims)));
+	lists->parts = parts != GPUANN_UNSET ? (uint32) parts : Max(dims / PQ_PART_DIMS, 1);
+}
+
+uint32
+list_format_most(const IndexFormat *format, double rows)
+{
+	double		most = rows * format->vector_bytes /
+		((double) CENTROID_SHARE * format->dims * sizeof(float));
+
+	return (uint32) Max(Min(most, GPUANN_MAX_LISTS), 1);
+}
+
+/*
+ * Posting pages of a superblock: enough for the entries of its slots, and for
+ * its share of one page a list that is not full.
+ */
+static void
+plan_postings(const GpuannTypeInfo *info, uint32 dims, double rows, IndexFormat *format,
+			  ListFormat *lists)
+{
+	uint32		head;
+
+	for (uint32 postings = 1; postings < GPUANN_SUPERBLOCK_PAGES; postings++)
+	{
+		double		needed;
+
+		layout_head(format, lists, lists->lists);
+		head = lists->directory_pages + lists->centroid_pages + lists->codebook_pages;
+		if (!format_compute_lists(format, info, dims, postings, head))
+			break;
+		needed = (double) format->superblock_slots / lists->page_entries +
+			lists->lists * Min(POSTING_RESERVE * format->superblock_slots / Max(rows, 1), 1);
+		if (needed <= postings)
+			return;
+	}
+	elog(ERROR, "no page layout for %u dimensions", dims);
+}
+
+void
+list_format_plan(Relation index, const GpuannTypeInfo *info, uint32 dims, double expected_rows,
+				 uint64 seed, IndexFormat *format, ListFormat *lists)
+{
+	const GpuannOptions *options = (const GpuannOptions *) index->rd_options;
+
+	check_can_have_lists(index, info, dims);
+	memset(lists, 0, sizeof(*lists));
+	lists->seed = seed;
+	plan_codes(options, dims, lists);
+	if (!format_compute_lists(format, info, dims, 1, 1))
+		elog(ERROR, "no page layout for %u dimensions", dims);
+	lists->lists = (uint32) Max(sqrt(expected_rows), 1);
+	if (options != NULL && options->lists != GPUANN_UNSET)
+		lists->lists = options->lists;
+	lists->lists = Min(lists->lists, list_format_most(format, expected_rows));
+	plan_postings(info, dims, expected_rows, format, lists);
+}
+
+/* Whether a format is one that a build makes. */
+static bool
+list_format_is_right(const IndexFormat *format, const ListFormat *lists)
+{
+	QuantizerShape shape = list_shape(format, lists);
+	ListFormat	layout = *lists;
+
+	if (!quantizer_shape_valid(&shape) || lists->lists < 1 || lists->lists > GPUANN_MAX_LISTS ||
+		!(lists->built_distance >= 0))
+		return false;
+	layout_head(format, &layout, lists->lists);
+	return layout.code_bytes == lists->code_bytes && layout.page_entries == lists->page_entries &&
+		   layout.directory_pages <= lists->directory_pages &&
+		   layout.centroid_pages <= lists->centroid_pages &&
+		   layout.codebook_pages == lists->codebook_pages &&
+		   (uint64) lists->directory_pages + lists->centroid_pages + lists->codebook_pages ==
+			   format->seed_pages;
+}
+
+void
+list_format_read(Relation index, const IndexFormat *format, ListFormat *lists)
+{
+	Buffer		buffer = read_hinted_page(index, GPUANN_META_BLOCK, PAGE_META, false);
+
+	*lists = *ListFormatOf(BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
+	if (!list_format_is_right(format, lists))
+		report_corrupt(index, GPUANN_META_BLOCK, "the format of the lists is not consistent");
+}

@@ -1,0 +1,132 @@
+/*
+ * postings.h
+ *		Pages of lists: the directory, chains of posting pages.
+ *
+ * Only who holds the linker lock writes them. A list's first page is the only
+ * one that is not full: entries are added there, and an entry that is removed
+ * elsewhere is replaced by the first page's last. So a reader, which goes from
+ * the first page on, misses no entry that moves.
+ */
+#ifndef GPUANN_POSTINGS_H
+#define GPUANN_POSTINGS_H
+
+#include "lists/lists.h"
+
+#define NO_LIST		0xFFFFFFFF	/* of spare pages */
+
+/* Where a list begins. */
+typedef struct ListHead
+{
+	BlockNumber first;			/* InvalidBlockNumber: it is empty */
+	uint32		entries;
+} ListHead;
+
+typedef struct DirectoryPage
+{
+	/* on the first one only: */
+	BlockNumber spare;			/* the first spare posting page */
+	uint32		used;			/* posting pages that were ever used: the first ones */
+	uint64		added_rows;		/* entries added since the build, ... */
+	double		added_distance;	/* ... and the sum of their squared distances */
+	ListHead	heads[FLEXIBLE_ARRAY_MEMBER];
+} DirectoryPage;
+
+#define DIRECTORY_HEADS \
+	((uint32) ((GPUANN_PAYLOAD - offsetof(DirectoryPage, heads)) / sizeof(ListHead)))
+
+typedef struct PostingEntry
+{
+	uint32		slot;
+	uint32		version;
+} PostingEntry;
+
+typedef struct PostingPage
+{
+	uint32		list;			/* or NO_LIST */
+	uint32		count;
+	BlockNumber next;			/* of the list, or the next spare one */
+	uint32		filler;
+	PostingEntry entries[FLEXIBLE_ARRAY_MEMBER];	/* page_entries; then as many codes */
+} PostingPage;
+
+#define DirectoryOf(page)	((DirectoryPage *) PageGetContents(page))
+#define PostingOf(page)		((PostingPage *) PageGetContents(page))
+
+/* Offset of codes in a posting page's payload, and the codes of a page. */
+static inline uint32
+codes_offset(const ListFormat *lists)
+{
+	return offsetof(PostingPage, entries) + lists->page_entries * sizeof(PostingEntry);
+}
+
+static inline unsigned char *
+posting_codes(const ListFormat *lists, Page page)
+{
+	return (unsigned char *) PageGetContents(page) + codes_offset(lists);
+}
+
+/* The block of a posting page by its number. */
+static inline BlockNumber
+posting_block(const IndexFormat *format, uint32 number)
+{
+	return superblock_start(format, number / format_postings(format)) + 1 +
+		   number % format_postings(format);
+}
+
+/* Whether a posting page can be at this block. */
+extern bool is_posting_block(const IndexFormat *format, BlockNumber block);
+
+/* Where a list's head is. */
+static inline BlockNumber
+directory_block(uint32 list)
+{
+	return 1 + list / DIRECTORY_HEADS;
+}
+
+extern ListHead read_list_head(Relation index, uint32 list);
+
+/*
+ * Who reads a list. An entry may be met twice, if the list changes meanwhile.
+ */
+typedef struct ListVisitor
+{
+	/* takes the entries of a page, under its lock; codes are aligned to 4 */
+	void		(*take) (void *context, const PostingEntry *entries, const unsigned char *codes,
+						 uint32 count);
+	/* after each page, with no lock held */
+	void		(*taken) (void *context);
+	void	   *context;
+} ListVisitor;
+
+extern void list_visit(Relation index, const IndexFormat *format, const ListFormat *lists,
+					   uint32 list, const ListVisitor *visitor);
+
+/* Who writes lists. */
+typedef struct ListWriter
+{
+	Relation	index;
+	const IndexFormat *format;
+	const ListFormat *lists;
+	uint32		superblocks;	/* whose posting pages can be used */
+	bool		building;		/* pages are logged when the build ends */
+} ListWriter;
+
+/* Add entries to a list. */
+extern void list_append(ListWriter *writer, uint32 list, const PostingEntry *entries,
+						const unsigned char *codes, uint32 count);
+
+/*
+ * Remove the entries of a list that are gone, as the function says of each
+ * once. Returns how many.
+ */
+typedef bool (*EntryIsGone) (void *context, const PostingEntry *entry);
+
+extern uint32 list_remove(ListWriter *writer, uint32 list, EntryIsGone is_gone, void *context);
+
+/* Note how far entries that were added are from their centroids. */
+extern void list_note_added(ListWriter *writer, uint64 rows, double distance);
+
+/* Make the pages before the first superblock: all lists empty. */
+extern void list_init_page(const ListFormat *lists, Page page, BlockNumber block);
+
+#endif							/* GPUANN_POSTINGS_H */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "engine/bits.h"
-#include "engine/task_queue.h"
+#include "engine/cpu/task_queue.h"
 
 #define PART_ROWS			4096	/* minimum number of rows in a part of an exact search */
 #define LONE_US				500		/* the owner runs a lone query itself while searches take no

@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/cpu.h"
+#include "engine/cpu/cpu.h"
 #include "engine/processors.h"
-#include "engine/task_queue.h"
+#include "engine/cpu/task_queue.h"
 
 #define MAX_THREADS			1024
 #define SPIN_MIN_CORES		8		/* with fewer cores, spinning workers would slow down working

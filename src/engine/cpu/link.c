@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/link.h"
+#include "engine/cpu/link.h"
 #include "engine/connectivity.h"
 
 #define BATCH_SHARE			16		/* a small batch is at most this part of the linked rows */

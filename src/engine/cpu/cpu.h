@@ -11,7 +11,7 @@
 #include <pthread.h>
 
 #include "engine/clock.h"
-#include "engine/mirror.h"
+#include "engine/cpu/mirror.h"
 #include "engine/repair_row.h"
 #include "engine/search.h"
 

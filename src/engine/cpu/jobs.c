@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/task_queue.h"
+#include "engine/cpu/task_queue.h"
 
 /* Find a job; the engine must be locked. */
 static CpuJob *

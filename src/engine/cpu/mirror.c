@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 
 #include "engine/bits.h"
-#include "engine/mirror.h"
+#include "engine/cpu/mirror.h"
 
 #define CHUNK_BYTES			((size_t) 4 << 20)	/* most bytes of a chunk, if it has more than 64
 												 * slots */

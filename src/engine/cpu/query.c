@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cpu.h"
+#include "engine/cpu/cpu.h"
 #include "engine/seeds.h"
 #include "engine/select.h"
 

@@ -427,3 +427,17 @@ pq_estimate(const Quantizer *quantizer, const void *place, float base, const uns
 									 numbers.error, tables->length);
 	}
 }
+
+float
+pq_upper(const Quantizer *quantizer, const void *place, float base, const unsigned char *code,
+		 float estimate)
+{
+	const PqTables *tables = place;
+	CodeNumbers numbers;
+
+	memcpy(&numbers, code + numbers_at(quantizer), PQ_NUMBERS_BYTES);
+	return upper_bound(quantizer->shape.metric, estimate,
+					   tables->error + fabsf(tables->offset) * ESTIMATE_ROUNDING +
+					   estimate_rounding(estimate, base, numbers.term),
+					   numbers.error, tables->length);
+}

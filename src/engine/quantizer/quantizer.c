@@ -141,3 +141,27 @@ quantizer_decode(const Quantizer *quantizer, const unsigned char *code, float *r
 	else
 		scalar_decode(quantizer, code, residual);
 }
+
+float
+quantizer_upper(const Quantizer *quantizer, const void *tables, float base,
+				const unsigned char *code, float estimate)
+{
+	if (quantizer->shape.kind == QUANTIZER_PQ)
+		return pq_upper(quantizer, tables, base, code, estimate);
+	return scalar_upper(quantizer, tables, base, code, estimate);
+}
+
+/*
+ * The length is the square root of the exact product, and each quotient is
+ * rounded once: every engine makes the same row.
+ */
+void
+quantizer_make_unit(float *row, uint32_t dims)
+{
+	const DistanceKernels *products = distance_kernels(ELEMENT_FLOAT, METRIC_IP, SIMD_BEST);
+	double		length = sqrt(-products->exact(row, row, dims));
+
+	if (length > 0 && isfinite(length))
+		for (uint32_t i = 0; i < dims; i++)
+			row[i] = (float) (row[i] / length);
+}

@@ -517,3 +517,22 @@ scalar_estimate(const Quantizer *quantizer, const void *place, float base,
 									 tables->length);
 	}
 }
+
+float
+scalar_upper(const Quantizer *quantizer, const void *place, float base, const unsigned char *code,
+			 float estimate)
+{
+	const QuantizerShape *shape = &quantizer->shape;
+	const ScalarTables *tables = place;
+	CodeNumbers numbers;
+	float		slack;
+
+	memcpy(&numbers, code + quantizer->code_bytes - sizeof(numbers), sizeof(numbers));
+	slack = estimate_rounding(estimate, base, numbers.term);
+	if (shape->kind == QUANTIZER_INT8)
+		return upper_bound(shape->metric, estimate,
+						   slack + int8_slack(shape, tables, base, numbers.scale), numbers.error,
+						   tables->length);
+	slack += rabitq_slack(shape, tables, base, &numbers);
+	return upper_bound(shape->metric, estimate, slack, 0, tables->length);
+}

@@ -4,7 +4,8 @@
  *		engine.h.
  *
  *	lists --base base.f32 --query query.f32 -n ROWS -d DIMS [-q QUERIES]
- *		[--lists N] [--threads N] [--metric l2|ip|cosine] [--only KIND]
+ *		[--lists N] [--probes MOST] [--threads N] [--metric l2|ip|cosine]
+ *		[--only KIND]
  *
  * For each quantizer the rows are appended, trained on, linked; then all queries
  * are asked at once with more and more probes. Columns: rows re-ranked at most
@@ -38,6 +39,7 @@ static uint32_t rows;
 static uint32_t dims;
 static uint32_t queries = 10000;
 static uint32_t lists = 1000;
+static uint32_t most_probes = UINT32_MAX;
 static int	threads = 2;
 static Metric metric = METRIC_L2;
 static float *base;
@@ -253,7 +255,7 @@ measure_quantizer(const Quantizing *by)
 		   (double) info.bytes / 1e6, (double) rows * dims * 4 / 1e6);
 	printf("| codes | probes | re-rank | recall@10 | codes a query | measured | k/s | k/s of a "
 		   "processor | alone, us |\n|---|---|---|---|---|---|---|---|---|\n");
-	for (uint32_t probes = 1; probes <= lists; probes *= 2)
+	for (uint32_t probes = 1; probes <= lists && probes <= most_probes; probes *= 2)
 		if (measure(by, probes, by->rerank) > 0.995)
 			break;
 	run_job(&drop, &wall[0], &processor[0]);
@@ -280,6 +282,8 @@ read_arguments(int argc, char **argv)
 			lists = (uint32_t) atoi(value);
 		else if (strcmp(argv[i], "--threads") == 0)
 			threads = atoi(value);
+		else if (strcmp(argv[i], "--probes") == 0)
+			most_probes = (uint32_t) atoi(value);
 		else if (strcmp(argv[i], "--only") == 0)
 			only = value;
 		else if (strcmp(argv[i], "--metric") == 0)
@@ -289,7 +293,7 @@ read_arguments(int argc, char **argv)
 	if (base_path == NULL || query_path == NULL || rows == 0 || dims == 0)
 	{
 		fprintf(stderr, "usage: lists --base FILE --query FILE -n ROWS -d DIMS [-q QUERIES] "
-				"[--lists N] [--threads N] [--metric l2|ip|cosine] [--only KIND]\n");
+				"[--lists N] [--probes MOST] [--threads N] [--metric l2|ip|cosine] [--only KIND]\n");
 		exit(2);
 	}
 }

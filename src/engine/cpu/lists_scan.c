@@ -174,18 +174,6 @@ consider(ListScan *scan, const ListBlock *block, uint32_t place, uint32_t slot, 
 		offer(scan, upper, slot, 0);
 }
 
-/* Places of a block whose estimate or bound is within the limit, as bits. */
-static uint32_t
-within_limit(const ListScan *scan, const float *estimates, const float *lower, uint32_t places)
-{
-	const float *numbers = scan->choice == CHOOSE_BY_ESTIMATE ? estimates : lower;
-	uint32_t	bits = 0;
-
-	for (uint32_t i = 0; i < QUANTIZER_BLOCK; i++)
-		bits |= (uint32_t) !(numbers[i] > scan->limit) << i;
-	return places < QUANTIZER_BLOCK ? bits & ((1u << places) - 1) : bits;
-}
-
 void
 list_scan_block(ListScan *scan, const ListBlock *block, uint32_t places, float base)
 {
@@ -206,7 +194,10 @@ list_scan_block(ListScan *scan, const ListBlock *block, uint32_t places, float b
 	{
 		changes = atomic_load_explicit(&block->changes, memory_order_acquire);
 		block_estimate(lists->quantizer, scan->tables, base, list_codes(block), estimates, lower);
-		bits = within_limit(scan, estimates, lower, places);
+		bits = block_within(lists->quantizer,
+							scan->choice == CHOOSE_BY_ESTIMATE ? estimates : lower, scan->limit);
+		if (places < QUANTIZER_BLOCK)
+			bits &= (1u << places) - 1;
 		for (uint32_t i = 0; bits != 0 && i < places; i++)
 			slots[i] = atomic_load_explicit(&block->slots[i], memory_order_relaxed);
 		read_fence();

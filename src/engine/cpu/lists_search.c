@@ -263,6 +263,12 @@ sort_pairs(ListSearch *search)
 	return true;
 }
 
+static void
+prefetch_block(const Lists *lists, const ListSegment *segment, uint32_t number)
+{
+	prefetch_bytes((const char *) list_block(lists, segment, number), lists->block_stride);
+}
+
 /*
  * Scan blocks [first, end) of a list for pairs with it, each by the scan of its
  * query, or by one scan.
@@ -274,19 +280,24 @@ scan_list(ListSearch *search, const ListPair *pairs, uint32_t npairs, uint32_t f
 	const Lists *lists = search->lists;
 	const ListSegment *segment = atomic_load_explicit(&lists->lists[pairs->list].first,
 													  memory_order_acquire);
+	const ListSegment *next;
 	uint32_t	number = 0;
 
-	for (; segment != NULL && number < end;
-		 segment = atomic_load_explicit(&segment->next, memory_order_acquire))
+	for (; segment != NULL && number < end; segment = next)
 	{
 		uint32_t	i = first > number ? first - number : 0;
 		uint32_t	blocks = end - number < segment->blocks ? end - number : segment->blocks;
 
+		next = atomic_load_explicit(&segment->next, memory_order_acquire);
 		for (; i < blocks; i++)
 		{
 			const ListBlock *block = list_block(lists, segment, i);
 			uint32_t	before = (number + i) * QUANTIZER_BLOCK;
 
+			if (i + 1 < segment->blocks)
+				prefetch_block(lists, segment, i + 1);
+			else if (next != NULL)
+				prefetch_block(lists, next, 0);
 			for (uint32_t p = 0; p < npairs; p++)
 			{
 				uint32_t	left = pairs[p].places > before ? pairs[p].places - before : 0;

@@ -8,6 +8,7 @@
 #ifndef GPUANN_BLOCKS_H
 #define GPUANN_BLOCKS_H
 
+#include "engine/distance.h"
 #include "engine/quantizer/quantizer.h"
 
 #define QUANTIZER_BLOCK	32		/* codes */
@@ -23,9 +24,15 @@ extern void block_set(const Quantizer *quantizer, void *block, uint32_t place,
 extern void block_get(const Quantizer *quantizer, const void *block, uint32_t place,
 					  unsigned char *code);
 
-/* Estimates and lower bounds of all places, as quantizer_estimate() makes them. */
+/*
+ * Estimates and lower bounds of all places, as quantizer_estimate() makes them;
+ * arrays are aligned to 64.
+ */
 extern void block_estimate(const Quantizer *quantizer, const void *tables, float base,
 						   const void *block, float *estimates, float *lower);
+
+/* The places whose numbers are not above a limit, as bits. */
+extern uint32_t block_within(const Quantizer *quantizer, const float *numbers, float limit);
 
 /*
  * What the distance of the row at a place, whose estimate this is, does not
@@ -33,5 +40,8 @@ extern void block_estimate(const Quantizer *quantizer, const void *tables, float
  */
 extern float block_upper(const Quantizer *quantizer, const void *tables, float base,
 						 const void *block, uint32_t place, float estimate);
+
+/* Use the kernels of a SIMD level that there is; for tests. */
+extern void block_force_level(Quantizer *quantizer, SimdLevel level);
 
 #endif							/* GPUANN_BLOCKS_H */

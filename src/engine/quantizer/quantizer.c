@@ -91,6 +91,7 @@ quantizer_open(const QuantizerShape *shape, const void *codebook)
 	quantizer->squares = distance_kernels(ELEMENT_FLOAT, METRIC_L2, SIMD_BEST);
 	quantizer->products = distance_kernels(ELEMENT_FLOAT, METRIC_IP, SIMD_BEST);
 	quantizer->sums = sum_kernels(SIMD_BEST);
+	quantizer->blocks = block_kernels(SIMD_BEST);
 	if (shape->kind == QUANTIZER_PQ)
 		pq_open(quantizer, codebook, memory);
 	else
@@ -140,15 +141,6 @@ quantizer_decode(const Quantizer *quantizer, const unsigned char *code, float *r
 		pq_decode(quantizer, code, residual);
 	else
 		scalar_decode(quantizer, code, residual);
-}
-
-float
-quantizer_upper(const Quantizer *quantizer, const void *tables, float base,
-				const unsigned char *code, float estimate)
-{
-	if (quantizer->shape.kind == QUANTIZER_PQ)
-		return pq_upper(quantizer, tables, base, code, estimate);
-	return scalar_upper(quantizer, tables, base, code, estimate);
 }
 
 /*

@@ -116,13 +116,6 @@ extern void quantizer_estimate(const Quantizer *quantizer, const void *tables, f
 							   const unsigned char *codes, size_t count, float *estimates,
 							   float *lower);
 
-/*
- * What the distance of a row with this estimate does not exceed: as certain as
- * its lower bound is.
- */
-extern float quantizer_upper(const Quantizer *quantizer, const void *tables, float base,
-							 const unsigned char *code, float estimate);
-
 /* Whether bounds always hold. */
 static inline bool
 quantizer_bounds_hold(QuantizerKind kind)

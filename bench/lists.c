@@ -7,12 +7,12 @@
  *		[--lists N] [--probes MOST] [--threads N] [--metric l2|ip|cosine]
  *		[--only KIND]
  *
- * For each quantizer the rows are appended, trained on, linked; then all queries
- * are asked at once with more and more probes. Columns: rows re-ranked at most
- * (0: by bounds); share of the 10 nearest that is found; codes estimated and rows
- * measured for a query; thousands of queries a second of the wall's clock and,
- * because the machine may do other work too, of a processor's; microseconds of a
- * query that is alone. Markdown.
+ * For each quantizer the rows are appended, trained on, linked; then all
+ * queries are asked at once with more and more probes. Columns: rows re-ranked
+ * at most (0: by bounds); share of the 10 nearest that is found; codes
+ * estimated and rows measured for a query; thousands of queries a second of the
+ * wall's clock and, because the machine may do other work too, of a
+ * processor's; microseconds of a query that is alone. Markdown.
  */
 #include <math.h>
 #include <string.h>

@@ -8,12 +8,12 @@
  *
  * Rows are assigned to lists and encoded by their residuals; then all of them
  * are estimated for every query. Columns: bytes of a code; seconds of training;
- * thousands of rows encoded, and millions estimated, a second, one by one and in
- * blocks; which share of
- * the 10 nearest rows is among the 10 and the 100 nearest by estimate; the mean
- * error of estimates over the distance, of the 100; the share of lower bounds
- * above their distances; and the share of all rows whose lower bound is not
- * above the distance of the tenth nearest, which would be re-ranked.
+ * thousands of rows encoded, and millions estimated, a second, one by one and
+ * in blocks; which share of the 10 nearest rows is among the 10 and the 100
+ * nearest by estimate; the mean error of estimates over the distance, of the
+ * 100; the share of lower bounds above their distances; and the share of all
+ * rows whose lower bound is not above the distance of the tenth nearest, which
+ * would be re-ranked.
  */
 #include <math.h>
 #include <string.h>

@@ -198,8 +198,12 @@ list_scan_block(ListScan *scan, const ListBlock *block, uint32_t places, float b
 							scan->choice == CHOOSE_BY_ESTIMATE ? estimates : lower, scan->limit);
 		if (places < QUANTIZER_BLOCK)
 			bits &= (1u << places) - 1;
-		for (uint32_t i = 0; bits != 0 && i < places; i++)
-			slots[i] = atomic_load_explicit(&block->slots[i], memory_order_relaxed);
+		for (uint32_t left = bits; left != 0; left &= left - 1)
+		{
+			int			place = __builtin_ctz(left);
+
+			slots[place] = atomic_load_explicit(&block->slots[place], memory_order_relaxed);
+		}
 		read_fence();
 		if (changes % 2 == 0 &&
 			atomic_load_explicit(&block->changes, memory_order_relaxed) == changes)

@@ -405,8 +405,11 @@ lists_keep_to_memory(void)
 		check_lists_exact(world, LISTS, "under a limit");
 		CHECK(room > 0 || world_info(world).bytes > 5000 * (64 * 4 + 84), "%llu bytes in all",
 			  (unsigned long long) world_info(world).bytes);
-		world_drop(world);
 		config.memory_limit = after.used + 200000;
+		world_drop(world);
+		ops->memory(engine, &after);
+		CHECK(after.used == before.used, "%llu bytes are still in use, not %llu",
+			  (unsigned long long) after.used, (unsigned long long) before.used);
 		if (room > 0)
 			break;
 		reopen(&config);

@@ -52,11 +52,11 @@ bits_of_float(float value)
 }
 
 bool
-list_scan_begin(ListScan *scan, QueryTask *task, const void *tables, _Atomic float *shared)
+list_scan_begin(ListScan *scan, QueryTask *task, const void *tables, uint64_t places,
+				_Atomic float *shared)
 {
 	const EngineQuery *in = &task->in;
 	QuantizerKind kind = task->entry->mirror->lists->shape.kind;
-	uint32_t	all = in->rows > 0 ? in->rows : 1;
 
 	memset(scan, 0, sizeof(*scan));
 	scan->task = task;
@@ -73,9 +73,9 @@ list_scan_begin(ListScan *scan, QueryTask *task, const void *tables, _Atomic flo
 		scan->choice = CHOOSE_BY_ESTIMATE;
 		scan->near_room = in->rerank;
 	}
-	if (scan->near_room > all)
-		scan->near_room = all;
-	scan->near = malloc((size_t) scan->near_room * sizeof(SearchResult));
+	if (scan->near_room > places)
+		scan->near_room = (uint32_t) places;
+	scan->near = malloc((size_t) scan->near_room * sizeof(SearchResult) + 1);
 	return scan->near != NULL;
 }
 

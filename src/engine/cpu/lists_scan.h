@@ -36,8 +36,11 @@ typedef struct ListScan
 	bool		no_memory;
 } ListScan;
 
-/* Begin a scan; false: out of memory. Free what it has. */
-extern bool list_scan_begin(ListScan *scan, QueryTask *task, const void *tables,
+/*
+ * Begin a scan of at most so many places; false: out of memory. The end frees
+ * what it has.
+ */
+extern bool list_scan_begin(ListScan *scan, QueryTask *task, const void *tables, uint64_t places,
 							_Atomic float *shared);
 extern void list_scan_end(ListScan *scan);
 

@@ -110,23 +110,23 @@ static bool
 scans_begin(ListSearch *search, uint32_t parts)
 {
 	uint32_t	count = parts > 1 ? parts : search->count;
+	uint64_t   *places = calloc(search->count, sizeof(uint64_t));
+	bool		begun;
 
 	search->scans = calloc(count, sizeof(ListScan));
-	if (search->scans == NULL)
-		return false;
-	for (; search->nscans < count; search->nscans++)
+	begun = places != NULL && search->scans != NULL;
+	for (uint32_t i = 0; begun && i < search->npairs; i++)
+		places[search->pairs[i].query] += search->pairs[i].places;
+	while (begun && search->nscans < count)
 	{
 		uint32_t	query = parts > 1 ? 0 : search->nscans;
 
-		if (!list_scan_begin(&search->scans[search->nscans], search->tasks[query],
-							 search->tables + query * search->table_stride,
-							 parts > 1 ? &search->shared : NULL))
-		{
-			search->nscans++;
-			return false;
-		}
+		begun = list_scan_begin(&search->scans[search->nscans++], search->tasks[query],
+								search->tables + query * search->table_stride, places[query],
+								parts > 1 ? &search->shared : NULL);
 	}
-	return true;
+	free(places);
+	return begun;
 }
 
 static void

@@ -152,6 +152,15 @@ tasks_queue(CpuEngine *engine, QueryTask *task)
 	atomic_fetch_add(&engine->waiting_parts, task->nparts);
 }
 
+/* Lists that a query probes. */
+static uint32_t
+probes_of(const QueryTask *task)
+{
+	uint32_t	lists = task->entry->mirror->spec.lists.lists;
+
+	return task->in.probes < lists ? task->in.probes : lists;
+}
+
 /*
  * Take as many tasks off a list as are searched together with its first, and
  * let that lead them. Groups are as large as gives every thread one.
@@ -162,19 +171,22 @@ take_group(const CpuEngine *engine, QueryTask **list, uint32_t count)
 	QueryTask  *leader = *list;
 	QueryTask **last = &leader->group;
 	uint32_t	most = (count + (uint32_t) engine->nthreads - 1) / (uint32_t) engine->nthreads;
-	uint64_t	probes = leader->in.probes;
+	uint64_t	probes;
 
 	*list = leader->next;
 	if (leader->status != ENGINE_OK || leader->in.method != METHOD_IVFPQ)
 		return leader;
+	probes = probes_of(leader);
 	if (most > GROUP_QUERIES)
 		most = GROUP_QUERIES;
 	for (; most > 1 && *list != NULL; most--)
 	{
 		QueryTask  *task = *list;
 
-		probes += task->in.probes;
-		if (task->status != ENGINE_OK || task->in.method != METHOD_IVFPQ || probes > GROUP_PROBES)
+		if (task->status != ENGINE_OK || task->in.method != METHOD_IVFPQ)
+			break;
+		probes += probes_of(task);
+		if (probes > GROUP_PROBES)
 			break;
 		*list = task->next;
 		*last = task;

@@ -244,7 +244,7 @@ collect(ListScan *scan, SearchResult **rows)
 		*rows = scan->near;
 		return scan->nnear;
 	}
-	if (scan->choice == CHOOSE_BY_BOUND && scan->nnear == scan->near_room)
+	if (scan->choice == CHOOSE_BY_BOUND && scan->nnear > 0 && scan->nnear == scan->near_room)
 		limit = scan->near[0].distance;
 	for (uint32_t i = 0; i < scan->nchosen; i++)
 		if (scan->chosen[i].distance <= limit)

@@ -240,7 +240,10 @@ lists_follow_changes(void)
 	}
 }
 
-/* Rows that are linked while queries run are missed by none. */
+/*
+ * Rows that are linked while queries run, before the first link a training too,
+ * are missed by none.
+ */
 static void
 lists_searched_beside_links(void)
 {
@@ -249,27 +252,32 @@ lists_searched_beside_links(void)
 	World	   *world = world_create_lists(&spec, ELEMENT_FLOAT, METRIC_L2, DIMS, 20000, 20000,
 										   SHAPE_CLUSTERED);
 
-	world_append(world, 2000);
-	world_train(world, NULL);
-	for (uint32_t round = 0; round < 6; round++)
+	for (uint32_t round = 0; round < 7; round++)
 	{
 		EngineJob	job = {.kind = JOB_LINK, .mirror = world->mirror};
+		EngineJob	train = {.kind = JOB_TRAIN, .mirror = world->mirror, .count = 500};
 		JobProgress progress;
 		uint32_t	done = 0;
 		JobId		id;
+		JobId		trained = 0;
 
 		world_append(world, 2000);
 		for (uint32_t i = 0; i < FLIGHT; i++)
 			list_query_init(&queries[i], world, 10, LISTS, ENGINE_RERANK_ALL,
 							world_vector(world, random_below(world->rows)));
+		if (round == 0)
+			trained = start_job(&train);
 		id = start_job(&job);
-		queries_submit(queries, FLIGHT);
+		for (uint32_t first = 0; first < FLIGHT; first += FLIGHT / 10)
+			queries_submit(queries + first, FLIGHT / 10);
 		while (done < FLIGHT)
 		{
 			EngineQuery *completed[16];
 
 			done += queries_poll(completed, 16);
 		}
+		if (round == 0)
+			must(end_job(trained, &progress), &progress.error, "train");
 		must(end_job(id, &progress), &progress.error, "link");
 		ops->job_release(engine, id);
 		for (uint32_t i = 0; i < FLIGHT; i++)

@@ -34,6 +34,7 @@ struct ListSearch
 {
 	Mirror	   *mirror;
 	Lists	   *lists;
+	bool		open;			/* there were centroids when the search began */
 	QueryTask **tasks;
 	uint32_t	count;			/* of queries */
 	float	   *vectors;		/* count * dims */
@@ -86,6 +87,7 @@ search_create(QueryTask *leader)
 		return NULL;
 	search->mirror = leader->entry->mirror;
 	search->lists = search->mirror->lists;
+	search->open = atomic_load_explicit(&search->lists->open, memory_order_acquire);
 	atomic_store(&search->shared, INFINITY);
 	for (QueryTask *task = leader; task != NULL; task = task->group)
 	{
@@ -151,7 +153,7 @@ prepare_query(ListSearch *search, QueryTask *task, uint32_t number)
 	mirror_visit_pending(search->mirror, task->in.rows, visit_pending, &pending);
 	search->npending[number] = pending.count;
 	task->counters.pending = task->counters.distances = pending.distances;
-	if (!atomic_load_explicit(&search->lists->open, memory_order_acquire))
+	if (!search->open)
 		return true;
 	memcpy(vector, task->wide.elements, dims * sizeof(float));
 	if (search->mirror->spec.metric == METRIC_COSINE)
@@ -384,7 +386,7 @@ query_run_lists(QueryTask *leader, uint32_t threads)
 
 	for (QueryTask *task = leader; task != NULL && ready; task = task->group)
 		ready = prepare_query(search, task, number++);
-	if (ready && atomic_load_explicit(&search->lists->open, memory_order_acquire))
+	if (ready && search->open)
 		ready = choose_all_lists(search) && (search->count == 1 || sort_pairs(search));
 	parts = ready ? parts_of(search, threads) : 1;
 	ready = ready && scans_begin(search, parts);

@@ -262,6 +262,41 @@ lists_rerank_few_rows(void)
 		}
 }
 
+/*
+ * A search that goes on behind an answer finds the answers after it: the same
+ * where bounds are certain, others only where they are not or few rows are
+ * measured.
+ */
+static void
+lists_go_on_behind_an_answer(void)
+{
+	for (uint32_t number = 0; number < CODES; number++)
+		for (uint32_t i = 0; i < 12; i++)
+		{
+			World	   *world = mixed_world(number, list_pairs[i % LIST_PAIRS], DIMS,
+											SHAPE_CLUSTERED);
+			uint32_t	rerank = i / LIST_PAIRS * 50;
+			EngineQuery all;
+			EngineQuery rest;
+
+			list_query_init(&all, world, 10, LISTS, rerank, world_vector(world, 300 + i));
+			query_run(&all);
+			CHECK(all.count == 10, "%u results", all.count);
+			list_query_init(&rest, world, 5, LISTS, rerank, all.vector);
+			rest.has_beyond = true;
+			rest.beyond_distance = all.results[4].distance;
+			rest.beyond_slot = all.results[4].slot;
+			query_run(&rest);
+			check_sound(world, &rest);
+			CHECK(rest.count == 5 && engine_before(rest.beyond_distance, rest.beyond_slot,
+												   rest.results[0].distance, rest.results[0].slot),
+				  "%u results behind a bound", rest.count);
+			if (codes[number].quantizer != QUANTIZER_RABITQ && rerank == 0)
+				check_equal("behind an answer", &rest, all.results + 5, 5);
+			world_drop(world);
+		}
+}
+
 /* Answers of searches with bounds and estimates, one by one or together. */
 static void
 answers_of(const World *world, bool together, SearchResult (*results)[10], uint32_t *counts)
@@ -356,6 +391,7 @@ const Case list_cases[] = {
 	{"lists_of_strange_rows_are_exact", lists_of_strange_rows_are_exact, false},
 	{"lists_recall_rises_with_probes", lists_recall_rises_with_probes, false},
 	{"lists_rerank_few_rows", lists_rerank_few_rows, false},
+	{"lists_go_on_behind_an_answer", lists_go_on_behind_an_answer, false},
 	{"lists_do_not_depend_on_threads", lists_do_not_depend_on_threads, false},
 	{"lists_parts_find_the_same", lists_parts_find_the_same, true},
 	{NULL, NULL, false}};

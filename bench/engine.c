@@ -413,7 +413,7 @@ load(void)
 	size_t		bytes = engine_vector_bytes(set.type, set.dims);
 	MirrorSpec spec = {set.dims,	   set.type,		 set.metric,
 					   METHOD_GRAPH,   set.degree,		 set.rows,
-					   RESIDENCY_FULL, PLACEMENT_SINGLE, -1};
+					   RESIDENCY_FULL, PLACEMENT_SINGLE, -1,			 {0}};
 	EngineJob	job = {.kind = JOB_APPEND, .count = set.rows - set.more};
 	EngineError error = {0};
 	struct stat found;

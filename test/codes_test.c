@@ -186,7 +186,8 @@ main(void)
 		test_shapes();
 		test_sums();
 		test_kmeans();
-		test_golden();
+		test_blocks();
+	test_golden();
 		test_estimates();
 		test_recall();
 	}

@@ -59,6 +59,10 @@ extern void test_kmeans(void);
 
 extern void test_estimates(void);
 
+/* ---- codes_test_blocks.c ---- */
+
+extern void test_blocks(void);
+
 /* ---- codes_test_golden.c ---- */
 
 extern void test_golden(void);

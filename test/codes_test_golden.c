@@ -65,7 +65,7 @@ test_scalar_golden(void)
 {
 	static const float row[] = {3, 4};
 	unsigned char code[16];
-	char		tables[128] __attribute__((aligned(4)));
+	char		tables[512] __attribute__((aligned(4)));
 	float		numbers[3];
 	float		estimate,
 				lower,

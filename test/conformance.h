@@ -65,6 +65,8 @@ extern const Case halves_cases[];
 extern const Case equal_cases[];
 extern const Case length_cases[];
 extern const Case outlier_cases[];
+extern const Case list_cases[];
+extern const Case list_job_cases[];
 
 /* End the case: it failed, or cannot be run here. */
 extern void fail(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));
@@ -131,6 +133,9 @@ extern World *world_create_in(Residency residency, ElementType type, Metric metr
 /* The same with graph rows of another degree than 32. */
 extern World *world_create_of_degree(uint32_t degree, ElementType type, Metric metric,
 									 uint32_t dims, uint32_t room, uint32_t capacity, Shape shape);
+/* A mirror with lists; the case is skipped where the engine has none. */
+extern World *world_create_lists(const ListSpec *lists, ElementType type, Metric metric,
+								 uint32_t dims, uint32_t room, uint32_t capacity, Shape shape);
 extern const void *world_vector(const World *world, uint32_t slot);
 extern void world_set_vector(World *world, uint32_t slot, uint64_t variant);
 extern void make_vector(const World *world, uint64_t variant, void *out);

@@ -131,6 +131,7 @@ create(const MirrorSpec *spec, uint32_t room, Shape shape)
 {
 	World	   *world = allocate(sizeof(*world));
 	EngineError error = {0};
+	EngineStatus status;
 
 	world->type = spec->type;
 	world->metric = spec->metric;
@@ -148,7 +149,10 @@ create(const MirrorSpec *spec, uint32_t room, Shape shape)
 		world->live[slot] = true;
 		make_vector(world, slot, world->vectors + slot * world->vector_bytes);
 	}
-	must(ops->mirror_create(engine, spec, &world->mirror, &error), &error, "mirror_create");
+	status = ops->mirror_create(engine, spec, &world->mirror, &error);
+	if (status == ENGINE_UNSUPPORTED && spec->method == METHOD_IVFPQ)
+		skip("%s", error.text);
+	must(status, &error, "mirror_create");
 	return world;
 }
 
@@ -189,6 +193,24 @@ world_create_of_degree(uint32_t degree, ElementType type, Metric metric, uint32_
 					   .residency = RESIDENCY_FULL,
 					   .placement = PLACEMENT_SINGLE,
 					   .device = -1};
+
+	return create(&spec, room, shape);
+}
+
+World *
+world_create_lists(const ListSpec *lists, ElementType type, Metric metric, uint32_t dims,
+				   uint32_t room, uint32_t capacity, Shape shape)
+{
+	MirrorSpec spec = {.dims = dims,
+					   .type = type,
+					   .metric = metric,
+					   .method = METHOD_IVFPQ,
+					   .degree = 1,
+					   .capacity = capacity,
+					   .residency = RESIDENCY_FULL,
+					   .placement = PLACEMENT_SINGLE,
+					   .device = -1,
+					   .lists = *lists};
 
 	return create(&spec, room, shape);
 }

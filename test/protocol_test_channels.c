@@ -326,7 +326,8 @@ fuzz_channel(World *world, AreaChannel *channel, uint64_t *random)
 		channel->request.spec =
 			(MirrorSpec){TEST_DIMS,		 ELEMENT_FLOAT,	   METRIC_L2,
 						 METHOD_GRAPH,	 TEST_DEGREE,	   (uint32_t) right % 1000,
-						 RESIDENCY_FULL, PLACEMENT_SINGLE, -1};
+						 RESIDENCY_FULL, PLACEMENT_SINGLE, -1,
+						 {0}};
 	/* Entry 0 must keep its mirror and rows. */
 	if (channel->request.mirror == 0 && channel->request.op != CHANNEL_SEARCH &&
 		channel->request.op != CHANNEL_LINK_FORGET)

@@ -733,7 +733,8 @@ stub_job_link_result(Engine *engine, JobId id, LinkResult *result)
 
 	if (!job->used || job->seeds == NULL)
 		return ENGINE_NOT_FOUND;
-	*result = (LinkResult) {job->count, job->slots, job->rows, job->nseeds, job->seeds, NULL};
+	*result = (LinkResult) {.count = job->count, .slots = job->slots, .rows = job->rows,
+							.nseeds = job->nseeds, .seeds = job->seeds};
 	return ENGINE_OK;
 }
 

@@ -192,7 +192,7 @@ main(int argc, char **argv)
 	SearchResult *results = malloc(MOST_BATCH * K * sizeof(SearchResult));
 	SearchResult *truth = malloc(MOST_BATCH * K * sizeof(SearchResult));
 	MirrorSpec spec = {dims,		   ELEMENT_FLOAT,	 METRIC_L2, METHOD_GRAPH, DEGREE, rows,
-					   RESIDENCY_FULL, PLACEMENT_SINGLE, -1};
+					   RESIDENCY_FULL, PLACEMENT_SINGLE, -1,			 {0}};
 	EngineConfig config = {0};
 	EngineError error = {0};
 	EngineMemory memory;

@@ -258,6 +258,11 @@ check_spec(const CudaEngine *engine, const MirrorSpec *spec, EngineError *error)
 
 	if (status != ENGINE_OK)
 		return status;
+	if (spec->method != METHOD_GRAPH)
+	{
+		engine_error(error, ENGINE_UNSUPPORTED, "the CUDA engine has no mirrors of lists");
+		return ENGINE_UNSUPPORTED;
+	}
 	if (spec->device != -1 && spec->device != engine->arena.device)
 	{
 		engine_error(error, ENGINE_UNSUPPORTED, "device %d is not the engine's", spec->device);

@@ -240,7 +240,7 @@ take_query(CudaEngine *engine, CudaTask *task, EngineQuery *query, uint64_t now)
 
 	task->query = query;
 	task->submitted_us = now;
-	task->status = engine_check_query(query, &task->error);
+	task->status = engine_check_query(query, METHOD_GRAPH, &task->error);
 	if (task->status == ENGINE_OK && (mirror == NULL || mirror->dropping))
 	{
 		task->status = ENGINE_NOT_FOUND;

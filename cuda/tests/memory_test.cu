@@ -128,7 +128,8 @@ main()
 						   i < 2 ? ROWS : 100,
 						   i == 3 ? RESIDENCY_COMPRESSED : RESIDENCY_FULL,
 						   PLACEMENT_SINGLE,
-						   -1};
+						   -1,
+						   {}};
 		EngineJob job;
 
 		if (ops->mirror_create(engine, &spec, &mirrors[i], &error) != ENGINE_OK)

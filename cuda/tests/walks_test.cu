@@ -587,7 +587,8 @@ make_mirror(Copy *copy, std::vector<float> *centres)
 					   ROWS,
 					   RESIDENCY_FULL,
 					   PLACEMENT_SINGLE,
-					   -1};
+					   -1,
+					   {}};
 	std::vector<uint32_t> versions(ROWS, 1),
 		slots;
 	MirrorId id;

@@ -5,9 +5,10 @@
  *
  * Four nouns. An Engine owns mirrors and the machinery to search them. A mirror
  * is a copy of one index: vectors, versions, graph rows, seeds, all addressed
- * by slot. A query is one search of one mirror. A job changes a mirror. Queries
- * and jobs are asynchronous: submit returns at once, poll reports what has
- * completed.
+ * by slot. One with lists (METHOD_IVFPQ) has codes of rows in lists instead of
+ * a graph: its rows have degree 1, the number of a slot's list. A query is one
+ * search of one mirror. A job changes a mirror. Queries and jobs are
+ * asynchronous: submit returns at once, poll reports what has completed.
  *
  * Plain C: no PostgreSQL, no CUDA. Both engines (cpu.c here, cuda/ as a shared
  * object) implement EngineOps and pass one conformance suite. All functions of
@@ -25,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ENGINE_ABI_VERSION	4
+#define ENGINE_ABI_VERSION	5
 
 #define ENGINE_MAX_SLOTS	0x7FFFFFFFu /* slots are below 2^31 */
 #define NO_SLOT				0xFFFFFFFFu /* an empty place of a graph row */
@@ -33,6 +34,9 @@
 #define ENGINE_MAX_EF		10000
 #define ENGINE_MAX_DIMS		16000	/* of float and half */
 #define ENGINE_MAX_BIT_DIMS 64000
+#define ENGINE_MAX_LIST_DIMS 4096	/* of mirrors with lists */
+#define ENGINE_MAX_LISTS	16384
+#define ENGINE_RERANK_ALL	0xFFFFFFFFu
 #define ENGINE_SEEDS_TRIED	256		/* seeds a graph search starts from, unless the query says
 									 * otherwise */
 #define FILTER_TRUST		2		/* a filtered graph search scans all rows unless it found k and
@@ -78,9 +82,17 @@ typedef enum Metric
 typedef enum SearchMethod
 {
 	METHOD_GRAPH = 1,
-	METHOD_IVFPQ = 2,			/* reserved */
+	METHOD_IVFPQ = 2,			/* lists of codes */
 	METHOD_EXACT = 3
 } SearchMethod;
+
+/* How rows become codes (quantizer.h in src/engine/quantizer). */
+typedef enum QuantizerKind
+{
+	QUANTIZER_INT8 = 1,			/* a byte a dimension, after a rotation; a scale per row */
+	QUANTIZER_RABITQ = 2,		/* 1 to 8 bits a dimension, after a rotation (Gao, Long 2024) */
+	QUANTIZER_PQ = 3			/* 4 or 8 bits a sub-space (Jegou, Douze, Schmid 2011) */
+} QuantizerKind;
 
 /* Where the parts of a mirror live. */
 typedef enum Residency
@@ -213,23 +225,39 @@ typedef struct EngineMemory
 	uint64_t	host_rows;		/* vectors of mirrors */
 } EngineMemory;
 
+/*
+ * Lists and their codes. Rows and centroids are float32 here, and under cosine
+ * rows are divided by their lengths: so what trains, assigns and encodes gets
+ * the same numbers everywhere, and equal codebooks give equal codes.
+ */
+typedef struct ListSpec
+{
+	uint32_t	lists;			/* 1 .. ENGINE_MAX_LISTS */
+	QuantizerKind quantizer;
+	uint32_t	bits;			/* rabitq: a dimension; pq: a sub-space; int8: 8 */
+	uint32_t	parts;			/* pq: sub-spaces; else 0 */
+	uint64_t	seed;			/* of rotations, samples and training */
+} ListSpec;
+
 typedef struct MirrorSpec
 {
 	uint32_t	dims;
 	ElementType type;
 	Metric		metric;
-	SearchMethod method;		/* METHOD_GRAPH */
-	uint32_t	degree;			/* 4 .. ENGINE_MAX_DEGREE */
+	SearchMethod method;		/* METHOD_GRAPH; METHOD_IVFPQ: floats or halves, of at most
+								 * ENGINE_MAX_LIST_DIMS, by L2, inner product or cosine */
+	uint32_t	degree;			/* 4 .. ENGINE_MAX_DEGREE; METHOD_IVFPQ: 1 */
 	uint32_t	capacity;		/* rows expected; a mirror grows beyond it in place */
 	Residency	residency;
 	Placement	placement;
 	int			device;			/* -1: the engine's */
+	ListSpec	lists;			/* METHOD_IVFPQ; else zero */
 } MirrorSpec;
 
 typedef struct MirrorInfo
 {
 	uint32_t	rows;			/* slots below this are published */
-	uint32_t	linked;			/* of them, in the graph */
+	uint32_t	linked;			/* of them, in the graph or in a list */
 	uint32_t	pending;		/* appended or overwritten, not yet linked: scanned exactly */
 	uint32_t	dead;			/* dead or absent: searched through, never returned */
 	uint32_t	seeds;
@@ -247,12 +275,13 @@ typedef struct SearchResult
 	uint32_t	version;
 } SearchResult;
 
-/* What a search cost. */
+/* What a search cost; what one of lists cost, behind the semicolons. */
 typedef struct SearchCounters
 {
-	uint32_t	expanded;		/* graph rows read */
-	uint32_t	distances;		/* distances computed, pending and seeds included */
-	uint32_t	iterations;		/* rounds of expansion */
+	uint32_t	expanded;		/* graph rows read; lists read */
+	uint32_t	distances;		/* distances computed, pending and seeds included; of rows re-ranked
+								 * and pending */
+	uint32_t	iterations;		/* rounds of expansion; codes estimated */
 	uint32_t	pending;		/* rows searched exactly because not yet linked */
 	uint32_t	queue_us;		/* from submit to start */
 	uint32_t	engine_us;		/* from start to end */
@@ -262,17 +291,25 @@ typedef struct SearchCounters
  * One search. The caller owns it and keeps it (and results, trace) until poll
  * returns it; everything else that the pointers name is read during submit
  * only. results, trace and the outputs are written during poll, by its caller.
+ *
+ * Of the rows in the lists read, those are measured exactly that the lower
+ * bounds of their codes do not exclude (rerank 0; rabitq's bounds are wrong for
+ * 3 of 100 rows), or at most rerank rows, the nearest by estimate, or all but
+ * those that certain bounds exclude (ENGINE_RERANK_ALL). Neither threads nor
+ * other queries change the answer.
  */
 typedef struct EngineQuery
 {
 	/* in */
 	MirrorId	mirror;
-	SearchMethod method;		/* METHOD_GRAPH or METHOD_EXACT */
+	SearchMethod method;		/* the mirror's or METHOD_EXACT */
 	uint32_t	k;				/* results wanted, at least 1 */
 	uint32_t	ef;				/* graph: breadth of the list, raised to k; 1 .. ENGINE_MAX_EF (k
 								 * above that: METHOD_EXACT) */
 	uint32_t	seeds;			/* graph: seeds tried; 0: ENGINE_SEEDS_TRIED */
 	uint32_t	max_iterations; /* graph: expansions after which to stop; 0: none */
+	uint32_t	probes;			/* lists: nearest lists read, at least 1 */
+	uint32_t	rerank;			/* lists: rows measured exactly, see above */
 	bool		reference;		/* graph: width 1, exact distances while walking, traced (see
 								 * search.h) */
 	bool		lone;			/* the caller only waits for this query: poll may run the search
@@ -323,7 +360,11 @@ typedef enum JobKind
 		7, /* replace the edges to dead slots in the live linked rows among slots[count]; with slots
 		    * NULL in all live linked rows, and then make every one of them reachable from the first
 		    * seeds */
-	JOB_DROP = 8 /* drop the mirror; queries in flight finish first */
+	JOB_DROP = 8, /* drop the mirror; queries in flight finish first */
+	JOB_CODEBOOK = 9, /* lists: floats [first_slot, first_slot + count) of the centroids (lists *
+					   * dims) and, behind them, the quantizer's codebook, from vectors; the parts
+					   * come in order, once. Until the last has come no row can be linked */
+	JOB_TRAIN = 10	  /* lists: make centroids and codebook from a sample of the live rows */
 } JobKind;
 
 /*
@@ -335,6 +376,13 @@ typedef enum JobKind
  * memory) or ENGINE_NO_MEMORY, with an empty result: then nothing has changed,
  * the caller links by other means, and tells the graph by JOB_GRAPH and
  * JOB_SEEDS.
+ *
+ * A mirror with lists links by assigning slots to the nearest centroid and
+ * encoding them; JOB_GRAPH says which slot is in which list (NO_SLOT: leave
+ * it), and the engine encodes it from its vector. A slot that dies or is
+ * overwritten leaves its list at once. There are no seeds and no repairs.
+ * JOB_TRAIN takes at most count rows for its sample (0: 256 for each list), and
+ * ends with ENGINE_NO_MEMORY if memory does not do for a row of each list.
  */
 typedef struct EngineJob
 {
@@ -352,12 +400,17 @@ typedef struct EngineJob
 								 * slots are left out */
 	bool		has_position;	/* publish position with this job: the mirror is current to it */
 	uint64_t	position;
-	uint32_t	ef_construction;	/* LINK, REPAIR: breadth of the candidate search, 4 .. 1000 */
-	int			threads;		/* LINK, REPAIR: threads to use, 0: the engine's */
+	uint32_t	ef_construction;	/* graph, LINK and REPAIR: breadth of the candidate search, 4 ..
+									 * 1000 */
+	int			threads;		/* LINK, REPAIR, TRAIN: threads to use, 0: the engine's */
 	bool		defers;			/* REPAIR: the result has no rows, unless memory is short or
 								 * there would be more than ENGINE_DEFERRED_MOST; those that
 								 * changed are in that of the mirror's next one that does not
 								 * defer, as they are then */
+	uint32_t	rounds;			/* TRAIN: of k-means, 0: 10 */
+	bool		balance;		/* TRAIN: small lists are given up for seeds in large ones */
+	uint64_t	memory;			/* TRAIN: bytes it may allocate, with the sample; 0: all that the
+								 * engine may */
 } EngineJob;
 
 #define ENGINE_DEFERRED_MOST (1u << 20)
@@ -372,10 +425,11 @@ typedef struct JobProgress
 } JobProgress;
 
 /*
- * What a JOB_LINK or JOB_REPAIR changed, also one that was cut short. Owned by
- * the engine until job_release. After a repair no seed is dead. Of a job that
- * ended with ENGINE_CANCELLED for lack of memory for its result nothing may be
- * here: the caller creates the mirror anew.
+ * What a JOB_LINK, JOB_REPAIR or JOB_TRAIN changed, also one that was cut
+ * short. Owned by the engine until job_release. After a repair no seed is dead.
+ * Of a job that ended with ENGINE_CANCELLED for lack of memory for its result
+ * nothing may be here: the caller creates the mirror anew. A training has
+ * floats alone, as JOB_CODEBOOK takes them.
  */
 typedef struct LinkResult
 {
@@ -387,6 +441,13 @@ typedef struct LinkResult
 	const uint32_t *seeds;
 	const uint64_t *linked;		/* bitmap of count bits: the slot is linked; one that is not took an
 								 * edge, or its link was cut short */
+	uint32_t	code_bytes;		/* lists: of a code */
+	const unsigned char *codes; /* lists: of slots, as quantizer_encode() makes them */
+	uint32_t	nfloats;
+	const float *floats;
+	uint32_t	sampled;		/* TRAIN: rows of the sample */
+	double		inertia;		/* TRAIN: the sum of their squared distances from the centroids of
+								 * the last round but one */
 } LinkResult;
 
 typedef struct Engine Engine;	/* each engine's own */
@@ -435,17 +496,17 @@ typedef struct EngineOps
 	EngineStatus (*job_poll) (Engine *engine, JobId id, JobProgress *progress);
 	EngineStatus (*job_cancel) (Engine *engine, JobId id);	/* it completes soon, perhaps with
 															 * ENGINE_CANCELLED */
-	/* of a completed JOB_LINK or JOB_REPAIR */
+	/* of a completed JOB_LINK, JOB_REPAIR or JOB_TRAIN */
 	EngineStatus (*job_link_result) (Engine *engine, JobId id, LinkResult *result);
 	void		(*job_release) (Engine *engine, JobId id);	/* free a completed job; one that still
 															 * runs is cancelled and waited for */
 } EngineOps;
 
-/* Whether a job changes edges, so that it has a LinkResult. */
+/* Whether a job takes long and has a LinkResult. */
 static inline bool
 engine_job_links(JobKind kind)
 {
-	return kind == JOB_LINK || kind == JOB_REPAIR;
+	return kind == JOB_LINK || kind == JOB_REPAIR || kind == JOB_TRAIN;
 }
 
 /* The CPU engine. */
@@ -468,6 +529,7 @@ extern void engine_error(EngineError *error, EngineStatus status, const char *fo
 
 /* Checks that engines share (limits.c). */
 extern EngineStatus engine_check_spec(const MirrorSpec *spec, EngineError *error);
-extern EngineStatus engine_check_query(const EngineQuery *query, EngineError *error);
+extern EngineStatus engine_check_query(const EngineQuery *query, SearchMethod method,
+									   EngineError *error);
 
 #endif							/* GPUANN_ENGINE_H */

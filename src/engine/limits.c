@@ -5,6 +5,33 @@
  */
 #include "engine/engine.h"
 
+/* Check what a mirror's method asks of its specification. */
+static EngineStatus
+check_method(const MirrorSpec *spec, EngineError *error)
+{
+	if (spec->method == METHOD_GRAPH)
+	{
+		if (spec->degree >= 4 && spec->degree <= ENGINE_MAX_DEGREE)
+			return ENGINE_OK;
+		engine_error(error, ENGINE_INVALID, "degree %u is not between 4 and %d", spec->degree,
+					 ENGINE_MAX_DEGREE);
+		return ENGINE_INVALID;
+	}
+	if (spec->type == ELEMENT_BIT || spec->metric > METRIC_COSINE ||
+		spec->dims > ENGINE_MAX_LIST_DIMS)
+	{
+		engine_error(error, ENGINE_UNSUPPORTED,
+					 "no lists of element type %d, metric %d and %u dimensions", (int) spec->type,
+					 (int) spec->metric, spec->dims);
+		return ENGINE_UNSUPPORTED;
+	}
+	if (spec->degree == 1 && spec->lists.lists >= 1 && spec->lists.lists <= ENGINE_MAX_LISTS)
+		return ENGINE_OK;
+	engine_error(error, ENGINE_INVALID, "%u lists are not between 1 and %d, or degree %u is not 1",
+				 spec->lists.lists, ENGINE_MAX_LISTS, spec->degree);
+	return ENGINE_INVALID;
+}
+
 /* Check a mirror's specification. */
 EngineStatus
 engine_check_spec(const MirrorSpec *spec, EngineError *error)
@@ -15,14 +42,14 @@ engine_check_spec(const MirrorSpec *spec, EngineError *error)
 					 (int) spec->type, (int) spec->metric);
 		return ENGINE_UNSUPPORTED;
 	}
-	if (spec->dims < 1 || spec->dims > engine_max_dims(spec->type) || spec->degree < 4 ||
-		spec->degree > ENGINE_MAX_DEGREE || spec->capacity > ENGINE_MAX_SLOTS)
+	if (spec->dims < 1 || spec->dims > engine_max_dims(spec->type) ||
+		spec->capacity > ENGINE_MAX_SLOTS)
 	{
-		engine_error(error, ENGINE_INVALID, "dimensions %u, degree %u or capacity %u out of range",
-					 spec->dims, spec->degree, spec->capacity);
+		engine_error(error, ENGINE_INVALID, "dimensions %u or capacity %u out of range",
+					 spec->dims, spec->capacity);
 		return ENGINE_INVALID;
 	}
-	if (spec->method != METHOD_GRAPH ||
+	if ((spec->method != METHOD_GRAPH && spec->method != METHOD_IVFPQ) ||
 		(spec->residency != RESIDENCY_FULL && spec->residency != RESIDENCY_COMPRESSED) ||
 		spec->placement != PLACEMENT_SINGLE)
 	{
@@ -31,14 +58,14 @@ engine_check_spec(const MirrorSpec *spec, EngineError *error)
 					 (int) spec->residency, (int) spec->placement);
 		return ENGINE_UNSUPPORTED;
 	}
-	return ENGINE_OK;
+	return check_method(spec, error);
 }
 
-/* Check a query's arguments. */
+/* Check a query's arguments; method is its mirror's. */
 EngineStatus
-engine_check_query(const EngineQuery *query, EngineError *error)
+engine_check_query(const EngineQuery *query, SearchMethod method, EngineError *error)
 {
-	if (query->method != METHOD_GRAPH && query->method != METHOD_EXACT)
+	if (query->method != method && query->method != METHOD_EXACT)
 	{
 		engine_error(error, ENGINE_UNSUPPORTED, "search method %d is not supported",
 					 (int) query->method);
@@ -54,6 +81,12 @@ engine_check_query(const EngineQuery *query, EngineError *error)
 	{
 		engine_error(error, ENGINE_INVALID, "ef %u or k %u is not between 1 and %d", query->ef,
 					 query->k, ENGINE_MAX_EF);
+		return ENGINE_INVALID;
+	}
+	if (query->method == METHOD_IVFPQ && (query->probes < 1 || query->k > ENGINE_MAX_EF))
+	{
+		engine_error(error, ENGINE_INVALID, "%u probes are none, or k %u is not between 1 and %d",
+					 query->probes, query->k, ENGINE_MAX_EF);
 		return ENGINE_INVALID;
 	}
 	return ENGINE_OK;

@@ -63,6 +63,12 @@ spec_check(const MirrorSpec *spec, EngineError *error)
 {
 	uint32_t	most = engine_max_dims(spec->type);
 
+	if (spec->method == METHOD_IVFPQ)
+	{
+		engine_error(error, ENGINE_UNSUPPORTED, "the server has no mirrors of lists");
+		return ENGINE_UNSUPPORTED;
+	}
+
 	if (spec->type < ELEMENT_FLOAT || spec->type > ELEMENT_BIT)
 		engine_error(error, ENGINE_INVALID, "element type %u is unknown", (uint32_t) spec->type);
 	else if (spec->metric < METRIC_L2 || spec->metric > METRIC_JACCARD)

@@ -230,3 +230,24 @@ centroids_nearest(const Centroids *set, const float *rows, size_t stride, size_t
 	}
 	return undecided;
 }
+
+size_t
+centroids_stride(const Centroids *set)
+{
+	return whole_tiles(set->count);
+}
+
+void
+centroids_values(const Centroids *set, const float *const *rows, uint32_t count, float *values)
+{
+	size_t		stride = centroids_stride(set);
+
+#ifdef NEAREST_HAVE_X86
+	if (set->level == SIMD_AVX512)
+		values_avx512(set, rows, count, values, stride);
+	else if (set->level == SIMD_AVX2)
+		values_avx2(set, rows, count, values, stride);
+	else
+#endif
+		values_portable(set, rows, count, values, stride);
+}

@@ -52,4 +52,16 @@ extern void centroids_init(Centroids *set, const float *centroids, uint32_t coun
 extern size_t centroids_nearest(const Centroids *set, const float *rows, size_t stride,
 								size_t count, uint32_t *nearest, double *distances);
 
+/* Floats from the values of one row to those of the next. */
+extern size_t centroids_stride(const Centroids *set);
+
+/*
+ * Write half of each centroid's squared norm less its product with a row, in
+ * single precision, of count rows: the lists nearest to a query have the least
+ * values, and those of the greatest products the least when the half norms are
+ * taken off. A value does not depend on the rows beside its own. (faiss.md, F12)
+ */
+extern void centroids_values(const Centroids *set, const float *const *rows, uint32_t count,
+							 float *values);
+
 #endif							/* GPUANN_NEAREST_H */

@@ -72,6 +72,54 @@ LEVEL(chunk)(const Centroids *set, const float *const *rows, uint32_t groups, La
 								set->half_norms + at, set->dims, lane, (int32_t) at, best + row);
 }
 
+/* Write the values of `count` rows, ROWS or one, and all centroids. */
+TARGET NEAREST_INLINE void
+LEVEL(write_values)(const Centroids *set, const float *const *rows, const int count, float *out,
+					size_t stride)
+{
+	for (uint32_t at = 0; at < set->count; at += NEAREST_TILE)
+		for (uint32_t lane = 0; lane < NEAREST_TILE; lane += 2 * LANES)
+		{
+			const float *tile = set->tiles + (size_t) at * set->dims + lane;
+			const float *half_norms = set->half_norms + at + lane;
+			LEVEL(Floats) left[ROWS];
+			LEVEL(Floats) right[ROWS];
+
+			for (int r = 0; r < count; r++)
+				left[r] = right[r] = (LEVEL(Floats)) {0};
+			for (uint32_t i = 0; i < set->dims; i++, tile += NEAREST_TILE)
+#pragma GCC unroll 8
+				for (int r = 0; r < count; r++)
+				{
+					LEVEL(Floats) x = rows[r][i] - (LEVEL(Floats)) {0};
+
+					left[r] = FUSED(x, *(const LEVEL(Floats) *) tile, left[r]);
+					right[r] = FUSED(x, *(const LEVEL(Floats) *) (tile + LANES), right[r]);
+				}
+			for (int r = 0; r < count; r++)
+			{
+				float	   *place = out + r * stride + at + lane;
+
+				*(LEVEL(Floats) *) place = *(const LEVEL(Floats) *) half_norms - left[r];
+				*(LEVEL(Floats) *) (place + LANES) =
+					*(const LEVEL(Floats) *) (half_norms + LANES) - right[r];
+			}
+		}
+}
+
+/* The values of some rows and all centroids. */
+TARGET static void
+LEVEL(values)(const Centroids *set, const float *const *rows, uint32_t count, float *out,
+			  size_t stride)
+{
+	uint32_t	row = 0;
+
+	for (; row + ROWS <= count; row += ROWS)
+		LEVEL(write_values)(set, rows + row, ROWS, out + row * stride, stride);
+	for (; row < count; row++)
+		LEVEL(write_values)(set, rows + row, 1, out + row * stride, stride);
+}
+
 #undef PICK
 #undef LEVEL
 #undef TARGET

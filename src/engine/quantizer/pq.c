@@ -16,21 +16,13 @@
  */
 #include <stdlib.h>
 
-#include "engine/quantizer/quantizer_private.h"
+#include "engine/quantizer/pq.h"
 #include "engine/quantizer/random.h"
 
 #define TRAIN_ROUNDS	16
 #define TRAIN_ROWS		256		/* of a codeword, at most: more do not help */
 #define BLOCK_FLOATS	16384	/* of residuals that are encoded at once */
 #define MOST_WORDS		256		/* codewords of a sub-space */
-
-typedef struct PqTables
-{
-	float		scale;			/* a step of the integers */
-	float		offset;			/* the sum of the least products */
-	float		error;			/* not below what steps and offset leave over of a sum */
-	float		length;			/* not below the query's */
-} PqTables;
 
 static uint32_t
 words_of(const QuantizerShape *shape)
@@ -413,17 +405,25 @@ pq_estimate(const Quantizer *quantizer, const void *place, float base, const uns
 	for (size_t row = 0; row < count; row++, codes += quantizer->code_bytes)
 	{
 		CodeNumbers numbers;
-		float		sum = (float) (shape->bits == 8
+		float		unused;
+		int32_t		sum = shape->bits == 8
 			? sum_lookups8((const uint16_t *) (tables + 1), codes, shape->parts)
-			: sum_lookups4((const uint8_t *) (tables + 1), codes, shape->parts)) * tables->scale;
+			: sum_lookups4((const uint8_t *) (tables + 1), codes, shape->parts);
 
 		memcpy(&numbers, codes + numbers_at(quantizer), PQ_NUMBERS_BYTES);
-		estimates[row] = (base + numbers.term) + (sum + tables->offset);
-		if (lower != NULL)
-			lower[row] = lower_bound(shape->metric, estimates[row],
-									 tables->error + ESTIMATE_ROUNDING *
-									 (fabsf(base) + fabsf(numbers.term) + sum +
-									  fabsf(tables->offset)),
-									 numbers.error, tables->length);
+		estimates[row] = pq_estimate_one(shape, tables, base, sum, &numbers,
+										 lower != NULL ? &lower[row] : &unused);
 	}
+}
+
+float
+pq_upper(const Quantizer *quantizer, const void *place, float base, const CodeNumbers *numbers,
+		 float estimate)
+{
+	const PqTables *tables = place;
+
+	return upper_bound(quantizer->shape.metric, estimate,
+					   tables->error + fabsf(tables->offset) * ESTIMATE_ROUNDING +
+					   estimate_rounding(estimate, base, numbers->term),
+					   numbers->error, tables->length);
 }

@@ -91,6 +91,7 @@ quantizer_open(const QuantizerShape *shape, const void *codebook)
 	quantizer->squares = distance_kernels(ELEMENT_FLOAT, METRIC_L2, SIMD_BEST);
 	quantizer->products = distance_kernels(ELEMENT_FLOAT, METRIC_IP, SIMD_BEST);
 	quantizer->sums = sum_kernels(SIMD_BEST);
+	quantizer->blocks = block_kernels(SIMD_BEST);
 	if (shape->kind == QUANTIZER_PQ)
 		pq_open(quantizer, codebook, memory);
 	else
@@ -140,4 +141,19 @@ quantizer_decode(const Quantizer *quantizer, const unsigned char *code, float *r
 		pq_decode(quantizer, code, residual);
 	else
 		scalar_decode(quantizer, code, residual);
+}
+
+/*
+ * The length is the square root of the exact product, and each quotient is
+ * rounded once: every engine makes the same row.
+ */
+void
+quantizer_make_unit(float *row, uint32_t dims)
+{
+	const DistanceKernels *products = distance_kernels(ELEMENT_FLOAT, METRIC_IP, SIMD_BEST);
+	double		length = sqrt(-products->exact(row, row, dims));
+
+	if (length > 0 && isfinite(length))
+		for (uint32_t i = 0; i < dims; i++)
+			row[i] = (float) (row[i] / length);
 }

@@ -34,12 +34,7 @@
 
 #define QUANTIZER_MOST_DIMS	ROTATION_MOST_DIMS
 
-typedef enum QuantizerKind
-{
-	QUANTIZER_INT8 = 1,			/* a byte a dimension, after a rotation; a scale per row */
-	QUANTIZER_RABITQ,			/* 1 to 8 bits a dimension, after a rotation (Gao, Long 2024) */
-	QUANTIZER_PQ,				/* 4 or 8 bits a sub-space (Jegou, Douze, Schmid 2011) */
-} QuantizerKind;
+_Static_assert(QUANTIZER_MOST_DIMS >= ENGINE_MAX_LIST_DIMS, "rows of lists have codes");
 
 /* What a quantizer is made by. The codebook's bytes mean nothing without it. */
 typedef struct QuantizerShape
@@ -52,6 +47,18 @@ typedef struct QuantizerShape
 								 * one dimension longer; else 0 */
 	uint64_t	seed;			/* of rotations and of training */
 } QuantizerShape;
+
+/* The quantizer of a mirror with lists. */
+static inline QuantizerShape
+quantizer_shape_of(const MirrorSpec *spec)
+{
+	return (QuantizerShape) {.kind = spec->lists.quantizer,
+							 .metric = spec->metric,
+							 .dims = spec->dims,
+							 .bits = spec->lists.bits,
+							 .parts = spec->lists.parts,
+							 .seed = spec->lists.seed};
+}
 
 /* An open quantizer: what encoding and estimating need, in memory. */
 typedef struct Quantizer Quantizer;
@@ -109,7 +116,20 @@ extern void quantizer_estimate(const Quantizer *quantizer, const void *tables, f
 							   const unsigned char *codes, size_t count, float *estimates,
 							   float *lower);
 
+/* Whether bounds always hold. */
+static inline bool
+quantizer_bounds_hold(QuantizerKind kind)
+{
+	return kind != QUANTIZER_RABITQ;
+}
+
 /* The row that a code stands for, without its centroid: dims elements. */
 extern void quantizer_decode(const Quantizer *quantizer, const unsigned char *code, float *residual);
+
+/*
+ * Divide a row by its length, as rows and queries are under cosine; one without
+ * length stays as it is.
+ */
+extern void quantizer_make_unit(float *row, uint32_t dims);
 
 #endif							/* GPUANN_QUANTIZER_H */

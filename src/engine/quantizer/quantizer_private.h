@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/quantizer/block_sums.h"
 #include "engine/quantizer/nearest.h"
 #include "engine/quantizer/quantizer.h"
 #include "engine/quantizer/sums.h"
@@ -34,6 +35,7 @@ struct Quantizer
 	const DistanceKernels *squares; /* of L2 */
 	const DistanceKernels *products;	/* exact is the negative product */
 	const SumKernels *sums;
+	const BlockKernels *blocks;
 	uint32_t   *rotation;		/* int8, rabitq: rotations, one after another */
 	uint32_t   *back;			/* those that undo them, but for the first signs */
 	Centroids  *parts;			/* pq: the codewords of each sub-space */
@@ -91,6 +93,40 @@ lower_bound(Metric metric, float estimate, float slack, float error, float query
 	return least > 0 && root > 0 ? root * root * (1 - ESTIMATE_ROUNDING) : 0;
 }
 
+/*
+ * The upper bound likewise. NaN is infinity: nothing is known.
+ */
+static inline float
+upper_bound(Metric metric, float estimate, float slack, float error, float query_length)
+{
+	float		most = estimate + slack;
+	float		root;
+
+	if (metric == METRIC_L2)
+	{
+		root = sqrtf(most > 0 ? most : 0) + error;
+		most = root * root;
+	}
+	else
+		most += query_length * error;
+	most += fabsf(most) * 2 * ESTIMATE_ROUNDING;
+	return isnan(most) || isnan(estimate) ? INFINITY : most;
+}
+
+/* Roundings of an estimate whose parts are these, at most. */
+static inline float
+estimate_rounding(float estimate, float base, float term)
+{
+	return 2 * ESTIMATE_ROUNDING * (fabsf(estimate) + fabsf(base) + fabsf(term));
+}
+
+/* Bytes of a code's numbers. */
+static inline size_t
+numbers_bytes(const QuantizerShape *shape)
+{
+	return shape->kind == QUANTIZER_PQ ? PQ_NUMBERS_BYTES : sizeof(CodeNumbers);
+}
+
 /* pq.c */
 extern EngineStatus pq_train(const QuantizerShape *shape, const float *residuals, uint32_t count,
 							 const TrainControl *control, float *codebook);
@@ -103,6 +139,8 @@ extern void pq_encode(const Quantizer *quantizer, const float *centroid, const f
 extern void pq_prepare(const Quantizer *quantizer, const float *query, void *tables);
 extern void pq_estimate(const Quantizer *quantizer, const void *tables, float base,
 						const unsigned char *codes, size_t count, float *estimates, float *lower);
+extern float pq_upper(const Quantizer *quantizer, const void *tables, float base,
+					  const CodeNumbers *numbers, float estimate);
 extern void pq_decode(const Quantizer *quantizer, const unsigned char *code, float *residual);
 
 /* scalar.c: int8 and rabitq */
@@ -116,6 +154,8 @@ extern void scalar_prepare(const Quantizer *quantizer, const float *query, void 
 extern void scalar_estimate(const Quantizer *quantizer, const void *tables, float base,
 							const unsigned char *codes, size_t count, float *estimates,
 							float *lower);
+extern float scalar_upper(const Quantizer *quantizer, const void *tables, float base,
+						  const CodeNumbers *numbers, float estimate);
 extern void scalar_decode(const Quantizer *quantizer, const unsigned char *code, float *residual);
 
 #endif							/* GPUANN_QUANTIZER_PRIVATE_H */

@@ -24,45 +24,11 @@
  * highest bits of all dimensions first; element i is bit i % 32 of word i / 32.
  * CodeNumbers follow.
  */
-#include "engine/quantizer/quantizer_private.h"
-
-#define INT8_MOST		127
-#define QUERY_STEPS		32767u	/* of a query, to each side, at most */
-#define TINY			1e-30f	/* elements below it are taken for 0 */
-
-/*
- * Roundings of a rotation: two rounds of at most 13 additions, a factor and a
- * product, relative to the length; and of the residual and its decoding.
- */
-#define ROTATION_ROUNDING	0x1p-19
-#define RESIDUAL_ROUNDING	0x1p-22
+#include "engine/quantizer/scalar.h"
 
 /* Steps of the best uniform quantizers of a normal variable (Max 1960). */
 static const double normal_steps[] = {0,	  1.5958, 0.9957, 0.5860, 0.3352,
 									  0.1881, 0.1041, 0.0569, 0.0308};
-
-typedef struct ScalarTables
-{
-	float		scale;			/* of the integers, times -2 for L2 and -1 otherwise */
-	float		length;			/* not below the query's */
-	float		sum_error;		/* not below the sum of what the integers leave over of elements */
-	float		length_error;	/* not below the length of that */
-	int32_t		sum;			/* of the integers */
-} ScalarTables;
-
-/* The largest number of a code. */
-static uint32_t
-most_number(const QuantizerShape *shape)
-{
-	return shape->kind == QUANTIZER_INT8 ? INT8_MOST : (1u << shape->bits) - 1;
-}
-
-/* Words of a plane. */
-static uint32_t
-plane_words(const QuantizerShape *shape)
-{
-	return (shape->dims + SUMS_LANES - 1) / SUMS_LANES;
-}
 
 size_t
 scalar_code_bytes(const QuantizerShape *shape)
@@ -74,7 +40,9 @@ scalar_code_bytes(const QuantizerShape *shape)
 size_t
 scalar_table_bytes(const QuantizerShape *shape)
 {
-	return sizeof(ScalarTables) + (size_t) plane_words(shape) * SUMS_LANES * sizeof(int16_t);
+	size_t		lookups = (size_t) scalar_groups(shape) * 32 + sizeof(int32_t);
+
+	return scalar_lookups_at(shape) + (shape->kind == QUANTIZER_RABITQ ? lookups : 0);
 }
 
 /*
@@ -402,7 +370,7 @@ set_integers(const QuantizerShape *shape, const float *query, ScalarTables *tabl
 	double		sum = 0;
 	double		square = 0;
 
-	steps = steps < QUERY_STEPS ? steps : QUERY_STEPS;
+	steps = steps < query_steps(shape) ? steps : query_steps(shape);
 	factor = most < TINY ? 0 : (float) steps / most;
 	step = most < TINY ? 0 : most / (float) steps;
 	for (uint32_t i = 0; i < shape->dims; i++)
@@ -423,6 +391,37 @@ set_integers(const QuantizerShape *shape, const float *query, ScalarTables *tabl
 	tables->length_error = not_below(isnan(square) ? INFINITY : sqrt(square));
 }
 
+/*
+ * Set what blocks look up for four dimensions: the sum of the integers of those
+ * whose bits are set, less that of the negative ones, as two planes of bytes.
+ */
+static void
+set_lookups(const QuantizerShape *shape, ScalarTables *tables)
+{
+	const int16_t *integers = (const int16_t *) (tables + 1);
+	unsigned char *lookups = (unsigned char *) scalar_lookups(shape, tables);
+
+	for (uint32_t group = 0; group < scalar_groups(shape); group++, integers += 4, lookups += 32)
+	{
+		int32_t		sums[16];
+		int32_t		negative = 0;
+
+		sums[0] = 0;
+		for (int i = 0; i < 4; i++)
+		{
+			negative += integers[i] < 0 ? integers[i] : 0;
+			for (int j = 0; j < 1 << i; j++)
+				sums[(1 << i) + j] = sums[j] + integers[i];
+		}
+		for (int i = 0; i < 16; i++)
+		{
+			lookups[i] = (unsigned char) (sums[i] - negative);
+			lookups[16 + i] = (unsigned char) ((sums[i] - negative) >> 8);
+		}
+		*scalar_negative(shape, tables) += negative;
+	}
+}
+
 void
 scalar_prepare(const Quantizer *quantizer, const float *query, void *tables)
 {
@@ -434,6 +433,8 @@ scalar_prepare(const Quantizer *quantizer, const float *query, void *tables)
 	rotate(quantizer, rotated);
 	set_integers(&quantizer->shape, rotated, tables);
 	((ScalarTables *) tables)->length = not_below(sqrt(exact_product(quantizer, query, query)));
+	if (quantizer->shape.kind == QUANTIZER_RABITQ)
+		set_lookups(&quantizer->shape, tables);
 }
 
 /* The sum of products of the integers of a query and a code. */
@@ -451,69 +452,33 @@ integer_sum(const Quantizer *quantizer, const ScalarTables *tables, const unsign
 	return (int32_t) (2 * sum - (int64_t) most_number(shape) * tables->sum);
 }
 
-/*
- * How much an int8 estimate may be above the distance to the decoded row: by
- * the query's integers and the rotation's roundings.
- *
- * For L2 both query and centroid were rotated, and the centroid is no longer
- * than the query and what lies between them.
- */
-static float
-int8_slack(const QuantizerShape *shape, const ScalarTables *tables, float base, float scale)
-{
-	float		most = scale * INT8_MOST;	/* the decoded row's largest element */
-	float		lengths = tables->length;
-	float		slack;
-
-	if (shape->metric == METRIC_L2)
-		lengths += tables->length + sqrtf(base > 0 ? base : 0);
-	slack = most * tables->sum_error +
-		(float) ROTATION_ROUNDING * lengths * most * sqrtf((float) shape->dims);
-	return shape->metric == METRIC_L2 ? 2 * slack : slack;
-}
-
-/* The same of a rabitq estimate, and the distance itself: with a probability. */
-static float
-rabitq_slack(const QuantizerShape *shape, const ScalarTables *tables, float base,
-			 const CodeNumbers *numbers)
-{
-	float		length = shape->metric == METRIC_L2 ? sqrtf(base > 0 ? base : 0) : tables->length;
-	float		most = numbers->scale * (float) most_number(shape);
-	float		slack = QUANTIZER_RABITQ_SURE *
-		(numbers->error * length + most * tables->length_error);
-
-	if (isinf(numbers->error))
-		return INFINITY;
-	return shape->metric == METRIC_L2 ? 2 * slack : slack;
-}
-
 void
 scalar_estimate(const Quantizer *quantizer, const void *place, float base,
 				const unsigned char *codes, size_t count, float *estimates, float *lower)
 {
-	const QuantizerShape *shape = &quantizer->shape;
 	const ScalarTables *tables = place;
 
 	for (size_t row = 0; row < count; row++, codes += quantizer->code_bytes)
 	{
 		CodeNumbers numbers;
-		float		product;
-		float		slack;
+		float		unused;
 
 		memcpy(&numbers, codes + quantizer->code_bytes - sizeof(numbers), sizeof(numbers));
-		product = tables->scale * numbers.scale *
-			(float) integer_sum(quantizer, tables, codes);
-		estimates[row] = base + numbers.term + product;
-		if (lower == NULL)
-			continue;
-		slack = ESTIMATE_ROUNDING * (fabsf(base) + fabsf(numbers.term) + fabsf(product));
-		if (shape->kind == QUANTIZER_INT8)
-			lower[row] = lower_bound(shape->metric, estimates[row],
-									 slack + int8_slack(shape, tables, base, numbers.scale),
-									 numbers.error, tables->length);
-		else
-			lower[row] = lower_bound(shape->metric, estimates[row],
-									 slack + rabitq_slack(shape, tables, base, &numbers), 0,
-									 tables->length);
+		estimates[row] = scalar_estimate_one(&quantizer->shape, tables, base,
+											 integer_sum(quantizer, tables, codes), &numbers,
+											 lower != NULL ? &lower[row] : &unused);
 	}
+}
+
+float
+scalar_upper(const Quantizer *quantizer, const void *tables, float base,
+			 const CodeNumbers *numbers, float estimate)
+{
+	const QuantizerShape *shape = &quantizer->shape;
+	float		slack = estimate_rounding(estimate, base, numbers->term) +
+		scalar_slack(shape, tables, base, numbers);
+
+	return upper_bound(shape->metric, estimate, slack,
+					   shape->kind == QUANTIZER_INT8 ? numbers->error : 0,
+					   ((const ScalarTables *) tables)->length);
 }

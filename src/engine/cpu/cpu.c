@@ -13,9 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/cpu.h"
+#include "engine/cpu/cpu.h"
+#include "engine/quantizer/quantizer.h"
 #include "engine/processors.h"
-#include "engine/task_queue.h"
+#include "engine/cpu/task_queue.h"
 
 #define MAX_THREADS			1024
 #define SPIN_MIN_CORES		8		/* with fewer cores, spinning workers would slow down working
@@ -269,6 +270,19 @@ cpu_memory(Engine *handle, EngineMemory *memory)
 	memory->used = memory->vectors + memory->graph + memory->norms + memory->state;
 }
 
+/* Check that there are such codes. */
+static EngineStatus
+check_quantizer(const MirrorSpec *spec, EngineError *error)
+{
+	QuantizerShape shape = quantizer_shape_of(spec);
+
+	if (quantizer_shape_valid(&shape))
+		return ENGINE_OK;
+	engine_error(error, ENGINE_INVALID, "no quantizer is of kind %d with %u bits and %u parts",
+				 (int) shape.kind, shape.bits, shape.parts);
+	return ENGINE_INVALID;
+}
+
 static EngineStatus
 cpu_mirror_create(Engine *handle, const MirrorSpec *spec, MirrorId *id, EngineError *error)
 {
@@ -278,6 +292,8 @@ cpu_mirror_create(Engine *handle, const MirrorSpec *spec, MirrorId *id, EngineEr
 	const DistanceKernels *kernels;
 	MirrorEntry *entry;
 
+	if (status == ENGINE_OK && spec->method == METHOD_IVFPQ)
+		status = check_quantizer(spec, error);
 	if (status != ENGINE_OK)
 		return status;
 	kernels = distance_kernels(spec->type, spec->metric, engine->level);

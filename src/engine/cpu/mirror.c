@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 
 #include "engine/bits.h"
-#include "engine/mirror.h"
+#include "engine/cpu/lists.h"
 
 #define CHUNK_BYTES			((size_t) 4 << 20)	/* most bytes of a chunk, if it has more than 64
 												 * slots */
@@ -37,13 +37,21 @@ chunk_vector_bytes(const Mirror *mirror)
 	return align_up(slots_of_chunk(mirror) * mirror->vector_stride);
 }
 
-/* Graph rows, state words, pending map and chunk header. */
+/* Places in lists. */
+static size_t
+chunk_place_bytes(const Mirror *mirror)
+{
+	return mirror->spec.method == METHOD_IVFPQ ? align_up(slots_of_chunk(mirror) * sizeof(uint32_t))
+											   : 0;
+}
+
+/* Graph rows, places, state words, pending map and chunk header. */
 static size_t
 chunk_graph_bytes(const Mirror *mirror)
 {
 	size_t		slots = slots_of_chunk(mirror);
 
-	return align_up(slots * mirror->spec.degree * sizeof(uint32_t)) +
+	return align_up(slots * mirror->spec.degree * sizeof(uint32_t)) + chunk_place_bytes(mirror) +
 		   align_up(slots * sizeof(uint64_t)) + align_up(slots / 8) + align_up(sizeof(MirrorChunk));
 }
 
@@ -200,7 +208,8 @@ cpu_engine_mirror_bytes(const MirrorSpec *spec)
 	Mirror		mirror = {0};
 
 	mirror_layout(&mirror, spec, &budget);
-	return (uint64_t) chunks_for(&mirror, spec->capacity) * chunk_bytes(&mirror);
+	return (uint64_t) chunks_for(&mirror, spec->capacity) * chunk_bytes(&mirror) +
+		   (spec->method == METHOD_IVFPQ ? lists_create_bytes(spec) : 0);
 }
 
 /*
@@ -228,6 +237,11 @@ mirror_create(const MirrorSpec *spec, const DistanceKernels *kernels, MemoryBudg
 	mirror->chunks = table_map(mirror->max_chunks * sizeof(*mirror->chunks));
 	mirror->seeds = table_map(SEEDS_MAX * sizeof(*mirror->seeds));
 	atomic_fetch_add(&budget->state, head_bytes());
+	if (spec->method == METHOD_IVFPQ && !lists_create(mirror, error))
+	{
+		mirror_free(mirror);
+		return NULL;
+	}
 	if (mirror->chunks == NULL || mirror->seeds == NULL)
 	{
 		mirror_free(mirror);
@@ -243,6 +257,7 @@ mirror_free(Mirror *mirror)
 {
 	for (uint32_t i = 0; mirror->chunks != NULL && i < mirror->nchunks; i++)
 		free(atomic_load(&mirror->chunks[i]));
+	lists_free(mirror);
 	budget_add(mirror, -(int64_t) mirror->charged);
 	atomic_fetch_sub(&mirror->budget->state, head_bytes());
 	table_free(mirror->chunks, mirror->max_chunks * sizeof(*mirror->chunks));
@@ -255,7 +270,8 @@ mirror_free(Mirror *mirror)
 uint64_t
 mirror_bytes(const Mirror *mirror)
 {
-	return (uint64_t) mirror->charged * chunk_bytes(mirror);
+	return (uint64_t) mirror->charged * chunk_bytes(mirror) +
+		   (mirror->lists != NULL ? lists_bytes(mirror->lists) : 0);
 }
 
 void *
@@ -292,6 +308,9 @@ chunk_create(const Mirror *mirror)
 	memory += chunk_vector_bytes(mirror);
 	chunk->rows = (_Atomic uint32_t *) memory;
 	memory += rows_bytes;
+	if (chunk_place_bytes(mirror) > 0)
+		chunk->places = (_Atomic uint32_t *) memory;
+	memory += chunk_place_bytes(mirror);
 	chunk->words = (_Atomic uint64_t *) memory;
 	memory += words_bytes;
 	chunk->pending_map = (_Atomic uint64_t *) memory;
@@ -534,6 +553,9 @@ mirror_append(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError
 			job_progress(watch, i);
 		}
 		mirror_write_row(mirror, slot, NULL, 0);
+		if (mirror->lists != NULL)
+			atomic_store_explicit(&mirror_chunk(mirror, slot)->places[mirror_place(mirror, slot)],
+								  NO_PLACE, memory_order_relaxed);
 		change_word(mirror, slot, 0, word);
 	}
 	if (end > rows)
@@ -572,6 +594,8 @@ mirror_overwrite(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineEr
 		uint64_t	old = mirror_word(mirror, slot);
 		uint64_t	word = ((old & WORD_CHANGES) + WORD_CHANGE) | job->versions[i] | WORD_PENDING;
 
+		if (mirror->lists != NULL)
+			lists_forget(mirror, slot);
 		set_word(mirror, slot, old | WORD_WRITING);
 		write_fence();
 		write_vector(mirror, slot, (const char *) job->vectors + i * mirror->vector_bytes);
@@ -590,10 +614,13 @@ mirror_kill(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *
 	for (uint32_t i = 0; status == ENGINE_OK && i < job->count; i++)
 	{
 		uint64_t	old = mirror_word(mirror, job->slots[i]);
+		uint64_t	kept = WORD_CHANGES | WORD_ABSENT;
 
-		change_word(mirror, job->slots[i], old,
-					(old & (WORD_CHANGES | WORD_LINKED | WORD_ABSENT)) | WORD_DEAD |
-						job->versions[i]);
+		if (mirror->lists != NULL)
+			lists_forget(mirror, job->slots[i]);
+		else
+			kept |= WORD_LINKED;
+		change_word(mirror, job->slots[i], old, (old & kept) | WORD_DEAD | job->versions[i]);
 		job_progress(watch, i);
 	}
 	return status;
@@ -695,4 +722,56 @@ mirror_visit_pending(const Mirror *mirror, uint32_t rows, VisitSlot visit, void 
 		return;
 	for (uint32_t i = 0; i < chunks; i++)
 		visit_chunk(mirror, i, rows, visit, context);
+}
+
+/* Slots to collect, and how many there are. */
+typedef struct Collected
+{
+	uint32_t   *slots;
+	uint32_t	count;
+} Collected;
+
+static void
+collect_slot(void *context, uint32_t slot)
+{
+	Collected  *collected = context;
+
+	collected->slots[collected->count++] = slot;
+}
+
+static int
+compare_slots(const void *left, const void *right)
+{
+	uint32_t	a = *(const uint32_t *) left;
+	uint32_t	b = *(const uint32_t *) right;
+
+	return a < b ? -1 : a > b;
+}
+
+/* Collect pending slots, ascending, each once. */
+uint32_t *
+mirror_collect_pending(const Mirror *mirror, const uint32_t *slots, uint32_t nslots, uint32_t rows,
+					   uint32_t *count)
+{
+	uint32_t	room = slots != NULL ? nslots : atomic_load(&mirror->pending);
+	Collected	collected = {malloc((size_t) room * sizeof(uint32_t) + 1), 0};
+	uint32_t	kept = 0;
+
+	if (collected.slots == NULL)
+		return NULL;
+	if (slots == NULL)
+	{
+		mirror_visit_pending(mirror, rows, collect_slot, &collected);
+		*count = collected.count;
+		return collected.slots;
+	}
+	for (uint32_t i = 0; i < nslots; i++)
+		if (slots[i] < rows && (mirror_word(mirror, slots[i]) & WORD_PENDING))
+			collect_slot(&collected, slots[i]);
+	qsort(collected.slots, collected.count, sizeof(uint32_t), compare_slots);
+	for (uint32_t i = 0; i < collected.count; i++)
+		if (i == 0 || collected.slots[i] != collected.slots[i - 1])
+			collected.slots[kept++] = collected.slots[i];
+	*count = kept;
+	return collected.slots;
 }

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "engine/bits.h"
-#include "engine/cpu.h"
+#include "engine/cpu/cpu.h"
 #include "engine/select.h"
 
 #define MIN_SCALE			1e-15f	/* with norms outside this range precision may have been lost */

@@ -51,6 +51,7 @@ typedef struct MirrorChunk
 	_Atomic float *scales;		/* METRIC_COSINE: 1 / norm; METRIC_IP: norm; else NULL */
 	_Atomic uint64_t *pending_map;
 	_Atomic uint32_t pending;	/* bits set in it */
+	_Atomic uint32_t *places;	/* in lists (lists.h); NULL: a graph */
 } MirrorChunk;
 
 /* Memory limit of an engine, and its use by kind. */
@@ -62,6 +63,8 @@ typedef struct MemoryBudget
 	_Atomic uint64_t norms;
 	_Atomic uint64_t state;
 } MemoryBudget;
+
+struct Lists;
 
 typedef struct Mirror
 {
@@ -91,6 +94,8 @@ typedef struct Mirror
 	uint64_t   *deferred;		/* bit per slot: rows that repairs changed and no result has had; or
 								 * NULL */
 	uint32_t	deferred_slots;
+
+	struct Lists *lists;		/* METHOD_IVFPQ; else NULL */
 } Mirror;
 
 static inline MirrorChunk *
@@ -281,6 +286,12 @@ extern EngineStatus mirror_load_graph(Mirror *mirror, const EngineJob *job, JobW
 									  EngineError *error);
 extern EngineStatus mirror_set_seeds(Mirror *mirror, const uint32_t *slots, uint32_t count,
 									 EngineError *error);
+/*
+ * The pending ones among slots (NULL: all there are) below rows, ascending, each
+ * once; to be freed. NULL: out of memory.
+ */
+extern uint32_t *mirror_collect_pending(const Mirror *mirror, const uint32_t *slots,
+										uint32_t nslots, uint32_t rows, uint32_t *count);
 /* Mark a pending slot linked. */
 extern void mirror_mark_linked(Mirror *mirror, uint32_t slot);
 

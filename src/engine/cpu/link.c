@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/link.h"
+#include "engine/cpu/link.h"
 #include "engine/connectivity.h"
 
 #define BATCH_SHARE			16		/* a small batch is at most this part of the linked rows */
@@ -136,23 +136,6 @@ update_link_seeds(Linking *linking)
 		linking->seeds[linking->nseeds++] = linking->slots[linking->first + i];
 }
 
-static int
-compare_slots(const void *left, const void *right)
-{
-	uint32_t	a = *(const uint32_t *) left;
-	uint32_t	b = *(const uint32_t *) right;
-
-	return a < b ? -1 : a > b;
-}
-
-static void
-add_slot(void *context, uint32_t slot)
-{
-	Linking    *linking = context;
-
-	linking->slots[linking->count++] = slot;
-}
-
 /*
  * Collect the slots to link, each once. Many are shuffled, because neighbouring
  * rows of a table are often similar.
@@ -161,30 +144,14 @@ static bool
 collect_slots(Linking *linking)
 {
 	const EngineJob *in = &linking->job->in;
-	uint32_t	room = in->slots != NULL ? in->count : atomic_load(&linking->mirror->pending);
 	uint64_t	random = 88172645463325252u;
 
 	if (linking->repairs)
 		return link_collect_repairs(linking);
-	linking->slots = malloc((size_t) room * sizeof(uint32_t) + 1);
+	linking->slots = mirror_collect_pending(linking->mirror, in->slots, in->count, linking->rows,
+											&linking->count);
 	if (linking->slots == NULL)
 		return false;
-	if (in->slots == NULL)
-		mirror_visit_pending(linking->mirror, linking->rows, add_slot, linking);
-	for (uint32_t i = 0; in->slots != NULL && i < in->count; i++)
-		if (in->slots[i] < linking->rows &&
-			(mirror_word(linking->mirror, in->slots[i]) & WORD_PENDING))
-			linking->slots[linking->count++] = in->slots[i];
-	if (in->slots != NULL)
-	{
-		uint32_t	kept = 0;
-
-		qsort(linking->slots, linking->count, sizeof(uint32_t), compare_slots);
-		for (uint32_t i = 0; i < linking->count; i++)
-			if (i == 0 || linking->slots[i] != linking->slots[i - 1])
-				linking->slots[kept++] = linking->slots[i];
-		linking->count = kept;
-	}
 	for (uint32_t i = linking->count; i > 1 && linking->count >= SHUFFLE_FROM; i--)
 	{
 		uint32_t	other;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/link.h"
+#include "engine/cpu/link.h"
 #include "engine/select.h"
 
 #define BATCH_CANDIDATES	32		/* nearest rows of its own batch that a row considers */

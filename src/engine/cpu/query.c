@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cpu.h"
+#include "engine/cpu/cpu.h"
 #include "engine/seeds.h"
 #include "engine/select.h"
 
@@ -146,20 +146,20 @@ search_graph(QueryTask *task, Worker *worker, GraphAnswer *answer)
 }
 
 /*
- * Merge the results of the graph search and of the pending rows: in order, each
- * slot once, without slots that have changed since.
+ * Merge the results of pending rows, which come first in task->results, and
+ * others.
  */
-static void
-query_merge(QueryTask *task, const GraphAnswer *graph, uint32_t pending)
+void
+query_merge(QueryTask *task, const SearchResult *others, uint32_t nothers, uint32_t npending)
 {
 	const Mirror *mirror = task->entry->mirror;
 	SearchResult *results = task->results;
-	uint32_t	count = pending;
+	uint32_t	count = npending;
 	uint32_t	kept = 0;
 
-	for (uint32_t i = 0; i < graph->count && i < task->in.k + pending; i++)
-		if (!(mirror_word(mirror, graph->results[i].slot) & WORD_PENDING))
-			results[count++] = graph->results[i];
+	for (uint32_t i = 0; i < nothers; i++)
+		if (!(mirror_word(mirror, others[i].slot) & WORD_PENDING))
+			results[count++] = others[i];
 	sort_results(results, count);
 	for (uint32_t i = 0; i < count && kept < task->in.k; i++)
 	{
@@ -189,9 +189,9 @@ filter_left_few(const QueryTask *task, const GraphAnswer *graph)
 		(task->count < in->k || (uint64_t) graph->reached * FILTER_TRUST < in->k);
 }
 
-/* Answer a graph query by an exact scan of all rows. */
-static void
-search_all(QueryTask *task)
+/* Answer a query by an exact scan of all rows. */
+void
+query_scan_all(QueryTask *task)
 {
 	ExactScan	scan;
 
@@ -210,6 +210,7 @@ query_run_graph(QueryTask *task, Worker *worker)
 	const EngineQuery *in = &task->in;
 	GraphAnswer answer = {0};
 	ExactScan	scan;
+	uint32_t	found;
 
 	task->status = ENGINE_NO_MEMORY;
 	/*
@@ -231,11 +232,12 @@ query_run_graph(QueryTask *task, Worker *worker)
 		engine_error(&task->error, task->status, "out of memory for a search with ef %u", in->ef);
 		return;
 	}
-	query_merge(task, &answer, scan.count);
+	found = answer.count < in->k + scan.count ? answer.count : in->k + scan.count;
+	query_merge(task, answer.results, found, scan.count);
 	task->traced = in->reference ? answer.traced : 0;
 	task->counters = answer.counters;
 	task->counters.pending = scan.distances;
 	task->counters.distances += scan.distances;
 	if (filter_left_few(task, &answer))
-		search_all(task);
+		query_scan_all(task);
 }

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/link.h"
+#include "engine/cpu/link.h"
 
 #define COPY_ROWS			1024	/* rows per item of the copying phase */
 #define ROUNDING			0x1p-11	/* the rounding error of a row is at most this part of its

@@ -3,7 +3,7 @@
  *		The worker threads' main loop, and phases: work on many items shared by
  *		several workers.
  */
-#include "engine/task_queue.h"
+#include "engine/cpu/task_queue.h"
 
 #define SPINS				4000	/* polls before sleeping, some 50 us */
 #define SPIN_US				100		/* about the time between two queries of one client */

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/link.h"
+#include "engine/cpu/link.h"
 #include "engine/prune_incremental.h"
 
 #define PREFETCH_KEPT		4		/* kept neighbours whose vectors are prefetched before the first

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/task_queue.h"
+#include "engine/cpu/lists.h"
+#include "engine/cpu/task_queue.h"
 
 /* Find a job; the engine must be locked. */
 static CpuJob *
@@ -27,13 +28,15 @@ job_free(CpuEngine *engine, CpuJob *job)
 	free((void *) job->link.rows);
 	free((void *) job->link.linked);
 	free((void *) job->link.seeds);
+	free((void *) job->link.codes);
+	free((void *) job->link.floats);
 	atomic_fetch_sub(&engine->budget.state, job->link_bytes);
 	free(job);
 }
 
 /* Check a job's arguments; slots are checked when it runs. */
 static EngineStatus
-check_job(const EngineJob *job, EngineError *error)
+check_arrays(const EngineJob *job, EngineError *error)
 {
 	bool		complete;
 
@@ -54,12 +57,15 @@ check_job(const EngineJob *job, EngineError *error)
 		case JOB_SEEDS:
 			complete = job->slots != NULL;
 			break;
+		case JOB_CODEBOOK:
+			complete = job->vectors != NULL;
+			break;
 		case JOB_LINK:
 		case JOB_REPAIR:
-			if (job->ef_construction < 4 || job->ef_construction > 1000 || job->threads < 0)
+		case JOB_TRAIN:
+			if (job->threads < 0)
 			{
-				engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000",
-							 job->ef_construction);
+				engine_error(error, ENGINE_INVALID, "%d threads are none", job->threads);
 				return ENGINE_INVALID;
 			}
 			return ENGINE_OK;
@@ -72,6 +78,29 @@ check_job(const EngineJob *job, EngineError *error)
 	if (!complete && job->count > 0)
 	{
 		engine_error(error, ENGINE_INVALID, "a job of kind %d lacks its arrays", (int) job->kind);
+		return ENGINE_INVALID;
+	}
+	return ENGINE_OK;
+}
+
+/* Check that a job is one for its mirror's method. */
+static EngineStatus
+check_kind(const EngineJob *job, SearchMethod method, EngineError *error)
+{
+	bool		lists = method == METHOD_IVFPQ;
+
+	if (lists ? job->kind == JOB_SEEDS || job->kind == JOB_REPAIR
+			  : job->kind == JOB_CODEBOOK || job->kind == JOB_TRAIN)
+	{
+		engine_error(error, ENGINE_INVALID, "a job of kind %d is not for a mirror %s",
+					 (int) job->kind, lists ? "with lists" : "with a graph");
+		return ENGINE_INVALID;
+	}
+	if (!lists && engine_job_links(job->kind) &&
+		(job->ef_construction < 4 || job->ef_construction > 1000))
+	{
+		engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000",
+					 job->ef_construction);
 		return ENGINE_INVALID;
 	}
 	return ENGINE_OK;
@@ -121,7 +150,7 @@ jobs_take(CpuEngine *engine)
 EngineStatus
 jobs_submit(CpuEngine *engine, const EngineJob *in, JobId *id, EngineError *error)
 {
-	EngineStatus status = check_job(in, error);
+	EngineStatus status = check_arrays(in, error);
 	MirrorEntry *entry;
 	CpuJob	   *job;
 
@@ -137,10 +166,16 @@ jobs_submit(CpuEngine *engine, const EngineJob *in, JobId *id, EngineError *erro
 	entry = find_mirror(engine, in->mirror);
 	if (entry == NULL)
 	{
+		status = ENGINE_NOT_FOUND;
+		engine_error(error, status, "no mirror %llu", (unsigned long long) in->mirror);
+	}
+	else
+		status = check_kind(in, entry->mirror->spec.method, error);
+	if (status != ENGINE_OK)
+	{
 		pthread_mutex_unlock(&engine->lock);
 		free(job);
-		engine_error(error, ENGINE_NOT_FOUND, "no mirror %llu", (unsigned long long) in->mirror);
-		return ENGINE_NOT_FOUND;
+		return status;
 	}
 	job->in = *in;
 	job->entry = entry;
@@ -177,12 +212,18 @@ job_perform(CpuJob *job, Worker *worker)
 		case JOB_DEAD:
 			return mirror_kill(mirror, &job->in, &job->watch, &job->error);
 		case JOB_GRAPH:
+			if (mirror->lists != NULL)
+				return lists_load(job, worker);
 			return mirror_load_graph(mirror, &job->in, &job->watch, &job->error);
 		case JOB_SEEDS:
 			return mirror_set_seeds(mirror, job->in.slots, job->in.count, &job->error);
 		case JOB_LINK:
 		case JOB_REPAIR:
-			return link_run(job, worker);
+			return mirror->lists != NULL ? lists_link(job, worker) : link_run(job, worker);
+		case JOB_CODEBOOK:
+			return lists_receive(mirror, &job->in, &job->error);
+		case JOB_TRAIN:
+			return lists_learn(job, worker);
 		case JOB_DROP:
 			return ENGINE_OK;
 	}

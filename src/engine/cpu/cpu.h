@@ -11,11 +11,13 @@
 #include <pthread.h>
 
 #include "engine/clock.h"
-#include "engine/mirror.h"
+#include "engine/cpu/mirror.h"
 #include "engine/repair_row.h"
 #include "engine/search.h"
 
 typedef struct Worker Worker;
+typedef struct Lists Lists;
+typedef struct ListSearch ListSearch;
 typedef struct MirrorEntry MirrorEntry;
 
 /* Results of one part of a query. */
@@ -44,6 +46,9 @@ typedef struct QueryTask
 	uint32_t	parts_done;
 	PartAnswer *parts;
 	_Atomic bool no_memory;		/* a part ran out of memory */
+	struct QueryTask *group;	/* lists: the next of a group that is searched together */
+	ListSearch *lists;			/* lists: a search in parts; else NULL */
+	uint32_t	threads;		/* probably free when it was submitted */
 
 	EngineStatus status;
 	EngineError error;
@@ -201,6 +206,17 @@ extern void exact_consider(ExactScan *scan, uint32_t slot);
 extern void query_run_graph(QueryTask *task, Worker *worker);
 extern void query_run_exact(QueryTask *task, uint32_t part);
 extern void query_merge_exact(QueryTask *task);
+
+/*
+ * Merge npending results of pending rows with others, which lie anywhere behind
+ * them in task->results or elsewhere: in order, each slot once, without slots
+ * that have changed since.
+ */
+extern void query_merge(QueryTask *task, const SearchResult *others, uint32_t nothers,
+						uint32_t npending);
+
+/* Answer a query by an exact scan of all rows. */
+extern void query_scan_all(QueryTask *task);
 
 /* Whether a slot with this state word may be a result of a query. */
 extern bool query_admits(const EngineQuery *query, uint32_t slot, uint64_t word);

@@ -6,7 +6,7 @@
 #define GPUANN_ENGINE_LINK_H
 
 #include "engine/bits.h"
-#include "engine/cpu.h"
+#include "engine/cpu/cpu.h"
 
 #define BATCH_SMALL			512		/* a larger batch needs a larger graph */
 #define BATCH_MAX			2048	/* limit then; fewer batches, so threads wait less often for the

@@ -6,9 +6,12 @@
 #include <string.h>
 
 #include "engine/bits.h"
-#include "engine/task_queue.h"
+#include "engine/cpu/lists_search.h"
+#include "engine/cpu/task_queue.h"
 
 #define PART_ROWS			4096	/* minimum number of rows in a part of an exact search */
+#define GROUP_QUERIES		256		/* most queries of a group that lists are searched for */
+#define GROUP_PROBES		65536	/* most pairs of query and list of one */
 #define LONE_US				500		/* the owner runs a lone query itself while searches take no
 									 * longer */
 
@@ -95,7 +98,7 @@ task_create(CpuEngine *engine, EngineQuery *query)
 	task->in.position = atomic_load(&mirror->position);	/* before rows: all it covers is below
 														 * rows */
 	task->in.rows = atomic_load(&mirror->rows);
-	task->status = engine_check_query(query, &task->error);
+	task->status = engine_check_query(query, mirror->spec.method, &task->error);
 	if (task->status != ENGINE_OK)
 		return task;
 	if (copy_inputs(task, mirror))
@@ -113,13 +116,12 @@ task_split(CpuEngine *engine, QueryTask *task)
 {
 	uint32_t	parts = 1;
 
+	task->threads = (uint32_t) engine->nthreads / (engine->queries + 1);
 	if (task->in.method == METHOD_EXACT)
 	{
-		uint32_t	free_threads = (uint32_t) engine->nthreads / (engine->queries + 1);
-
 		parts = task->in.rows / PART_ROWS;
-		if (parts > free_threads)
-			parts = free_threads;
+		if (parts > task->threads)
+			parts = task->threads;
 		if (parts < 1)
 			parts = 1;
 		task->parts = calloc(parts, sizeof(PartAnswer));
@@ -150,9 +152,52 @@ tasks_queue(CpuEngine *engine, QueryTask *task)
 	atomic_fetch_add(&engine->waiting_parts, task->nparts);
 }
 
+/* Lists that a query probes. */
+static uint32_t
+probes_of(const QueryTask *task)
+{
+	uint32_t	lists = task->entry->mirror->spec.lists.lists;
+
+	return task->in.probes < lists ? task->in.probes : lists;
+}
+
 /*
- * Start a task: keep it for the owner, or queue it, or if it has failed pass it
- * to poll; locked.
+ * Take as many tasks off a list as are searched together with its first, and
+ * let that lead them. Groups are as large as gives every thread one.
+ */
+static QueryTask *
+take_group(const CpuEngine *engine, QueryTask **list, uint32_t count)
+{
+	QueryTask  *leader = *list;
+	QueryTask **last = &leader->group;
+	uint32_t	most = (count + (uint32_t) engine->nthreads - 1) / (uint32_t) engine->nthreads;
+	uint64_t	probes;
+
+	*list = leader->next;
+	if (leader->status != ENGINE_OK || leader->in.method != METHOD_IVFPQ)
+		return leader;
+	probes = probes_of(leader);
+	if (most > GROUP_QUERIES)
+		most = GROUP_QUERIES;
+	for (; most > 1 && *list != NULL; most--)
+	{
+		QueryTask  *task = *list;
+
+		if (task->status != ENGINE_OK || task->in.method != METHOD_IVFPQ)
+			break;
+		probes += probes_of(task);
+		if (probes > GROUP_PROBES)
+			break;
+		*list = task->next;
+		*last = task;
+		last = &task->group;
+	}
+	return leader;
+}
+
+/*
+ * Start a task and its group: keep it for the owner, or queue it, or if it has
+ * failed pass it to poll; locked.
  */
 static void
 task_start(CpuEngine *engine, QueryTask *task, bool lone)
@@ -166,8 +211,11 @@ task_start(CpuEngine *engine, QueryTask *task, bool lone)
 		engine->lone = task;
 	else
 		tasks_queue(engine, task);
-	engine->queries++;
-	task->entry->queries++;
+	for (; task != NULL; task = task->group)
+	{
+		engine->queries++;
+		task->entry->queries++;
+	}
 }
 
 /*
@@ -179,7 +227,7 @@ owner_should_run(const CpuEngine *engine, EngineQuery *const *queries, uint32_t 
 				 const QueryTask *task)
 {
 	return count == 1 && queries[0]->lone && task->status == ENGINE_OK &&
-		   task->in.method == METHOD_GRAPH && engine->queries == 0 && engine->graph_us <= LONE_US;
+		   task->in.method != METHOD_EXACT && engine->queries == 0 && engine->graph_us <= LONE_US;
 }
 
 /* Queue the query kept for the owner. */
@@ -230,11 +278,13 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 	{
 		QueryTask  *task = first;
 
-		first = task->next;
 		if (failed)
+		{
+			first = task->next;
 			task_free(task);
+		}
 		else
-			task_start(engine, task, lone);
+			task_start(engine, take_group(engine, &first, count), lone);
 	}
 	/*
 	 * Spinning workers see new queries without being woken. Waking more workers
@@ -289,7 +339,10 @@ run_lone(CpuEngine *engine)
 
 	engine->lone = NULL;
 	task->started_us = monotonic_us();
-	query_run_graph(task, engine->owner);
+	if (task->in.method == METHOD_GRAPH)
+		query_run_graph(task, engine->owner);
+	else
+		(void) query_run_lists(task, 1);
 	task_publish(engine, task);
 }
 
@@ -337,7 +390,7 @@ tasks_poll(CpuEngine *engine, EngineQuery **completed, uint32_t room)
 
 		first = task->next;
 		completed[i] = task->query;
-		if (task->in.method == METHOD_GRAPH && task->status == ENGINE_OK)
+		if (task->in.method != METHOD_EXACT && task->status == ENGINE_OK)
 			engine->graph_us = task->counters.engine_us;
 		task_deliver(task);
 		task_free(task);
@@ -354,13 +407,47 @@ tasks_take(CpuEngine *engine, uint32_t *part)
 	if (task == NULL)
 		return NULL;
 	*part = task->next_part++;
-	if (*part == 0)
+	if (*part == 0 && task->lists == NULL)
 		task->started_us = monotonic_us();
 	if (task->next_part == task->nparts)
 		engine->waiting.first = task->next;
 	atomic_fetch_sub(&engine->waiting_parts, 1);
 	engine->parts_since_job++;
 	return task;
+}
+
+/* Complete a group's tasks. */
+static void
+complete_group(CpuEngine *engine, QueryTask *leader)
+{
+	int64_t		started_us = leader->started_us;
+
+	for (QueryTask *task = leader, *next; task != NULL; task = next)
+	{
+		next = task->group;
+		task->started_us = started_us;
+		task_complete(engine, task);
+	}
+}
+
+/* Begin a search of lists; if it is worth more threads, queue its parts. */
+static void
+begin_lists(CpuEngine *engine, QueryTask *task)
+{
+	uint32_t	parts = query_run_lists(task, task->threads);
+
+	if (parts == 0)
+	{
+		complete_group(engine, task);
+		return;
+	}
+	pthread_mutex_lock(&engine->lock);
+	task->nparts = parts;
+	task->next_part = 0;
+	tasks_queue(engine, task);
+	for (uint32_t i = engine->spinning + 1; i < parts; i++)
+		pthread_cond_signal(&engine->work);
+	pthread_mutex_unlock(&engine->lock);
 }
 
 /* Run a part taken by tasks_take(). */
@@ -376,12 +463,23 @@ tasks_run(Worker *worker, QueryTask *task, uint32_t part)
 		task_complete(engine, task);
 		return;
 	}
-	query_run_exact(task, part);
+	if (task->in.method == METHOD_IVFPQ && task->lists == NULL)
+	{
+		begin_lists(engine, task);
+		return;
+	}
+	if (task->lists != NULL)
+		query_run_lists_part(task, part);
+	else
+		query_run_exact(task, part);
 	pthread_mutex_lock(&engine->lock);
 	last = ++task->parts_done == task->nparts;
 	pthread_mutex_unlock(&engine->lock);
 	if (!last)
 		return;
-	query_merge_exact(task);
+	if (task->lists != NULL)
+		query_merge_lists(task);
+	else
+		query_merge_exact(task);
 	task_complete(engine, task);
 }

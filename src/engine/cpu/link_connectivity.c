@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/link.h"
+#include "engine/cpu/link.h"
 #include "engine/connectivity.h"
 
 /* GraphAccess and ReachAccess: read a row. */

@@ -8,7 +8,7 @@
 #ifndef GPUANN_ENGINE_TASK_QUEUE_H
 #define GPUANN_ENGINE_TASK_QUEUE_H
 
-#include "engine/cpu.h"
+#include "engine/cpu/cpu.h"
 
 /* workers.c */
 extern void *worker_main(void *worker);

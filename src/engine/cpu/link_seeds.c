@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 
-#include "engine/link.h"
+#include "engine/cpu/link.h"
 #include "engine/connectivity.h"
 #include "engine/seeds.h"
 

@@ -10,7 +10,7 @@
  */
 #include <stdlib.h>
 
-#include "engine/link.h"
+#include "engine/cpu/link.h"
 
 /* A row being repaired. */
 typedef struct RowRepair

@@ -1,0 +1,42 @@
+/*
+ * lists_train.h
+ *		Centroids of lists, and the codebook by which their rows are encoded,
+ *		from a sample of rows.
+ *
+ * Both are one array of floats, as pages and mirrors keep it: centroids (lists x
+ * dims), then the quantizer's codebook. The same sample and numbers give the
+ * same floats, whatever the number of threads and the processor.
+ */
+#ifndef GPUANN_LISTS_TRAIN_H
+#define GPUANN_LISTS_TRAIN_H
+
+#include "engine/quantizer/quantizer.h"
+
+#define LISTS_TRAIN_ROUNDS	10		/* of k-means, unless it is said otherwise */
+#define LISTS_TRAIN_ROWS	256		/* of the sample, for each list */
+
+typedef struct ListsTraining
+{
+	QuantizerShape shape;
+	uint32_t	lists;
+	uint32_t	rounds;
+	bool		balance;		/* as KmeansTask */
+	const TrainControl *control; /* or NULL */
+} ListsTraining;
+
+/* Floats of centroids and codebook. */
+extern size_t lists_floats(const QuantizerShape *shape, uint32_t lists);
+
+/* Bytes that lists_train() allocates for a sample of count rows. */
+extern size_t lists_train_bytes(const ListsTraining *training, uint32_t count);
+
+/*
+ * Train from a sample (count x dims, at least one row; of length one under
+ * cosine), whose rows become residuals. inertia gets the sum of squared
+ * distances from the centroids of the last round but one. ENGINE_NO_MEMORY, or
+ * ENGINE_CANCELLED by the control.
+ */
+extern EngineStatus lists_train(const ListsTraining *training, float *sample, uint32_t count,
+								float *floats, double *inertia);
+
+#endif							/* GPUANN_LISTS_TRAIN_H */

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 DIMS = 16
-ROWS = 2000
+ROWS = 5000
 
 
 def vector(i: float) -> list[float]:
@@ -104,13 +104,8 @@ def scanned(database: Database) -> Callable[[str], int]:
     return since
 
 
-tests = 0
-
-
 def tap(ok: bool, name: str, directive: str = "") -> None:
-    global tests
-    tests += 1
-    print(f"\n{'' if ok else 'not '}ok {tests} - {name}{directive}", flush=True)
+    print(f"{'' if ok else 'not '}ok - {name}{directive}", flush=True)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -119,11 +114,16 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     path, _, function = report.nodeid.partition("::")
     module = os.path.basename(path).removesuffix(".py").removeprefix("test_")
     name = f"{module}: {function.removeprefix('test_').replace('_', ' ')}".replace("#", "")
-    if report.when == "call" and report.outcome != "skipped" or report.failed:
-        tap(report.passed, name)
-    elif report.skipped:
+    if report.skipped:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
-        tap(True, name, f" # skip {str(reason).removeprefix('Skipped: ')}")
+        tap(True, name, f" # SKIP {str(reason).removeprefix('Skipped: ')}")
+    elif report.when == "call" or report.failed:
+        tap(report.passed, name)
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """TAP in place of dots."""
+    return (report.outcome if report.when == "call" else "", "", "") if "GPUANN_TAP" in os.environ else None
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:

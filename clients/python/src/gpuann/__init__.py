@@ -109,6 +109,16 @@ def alter_index(
     return f"ALTER INDEX {_qualified(name, schema)} {words[0]}"
 
 
+def named_settings(**settings: int | str | bool) -> dict[str, str]:
+    """Turn NAME=value into gpuann.NAME and the value as SQL writes it."""
+    if not settings:
+        raise ValueError("no setting given")
+    for name in settings:
+        if not re.fullmatch(r"[a-z_]+", name):
+            raise ValueError(f"not a name of a setting: {name!r}")
+    return {f"gpuann.{name}": _value(value) for name, value in settings.items()}
+
+
 def set_local(**settings: int | str | bool) -> str:
     """Write the statement that sets gpuann.NAME for the rest of a transaction.
 
@@ -116,12 +126,7 @@ def set_local(**settings: int | str | bool) -> str:
     prepare statements take one at a time. Outside of a transaction it has no
     effect: what follows is a transaction of its own.
     """
-    if not settings:
-        raise ValueError("no setting given")
-    for name in settings:
-        if not re.fullmatch(r"[a-z_]+", name):
-            raise ValueError(f"not a name of a setting: {name!r}")
     return "SELECT " + ", ".join(
-        f"set_config('gpuann.{name}', '{_value(value)}', true)"
-        for name, value in settings.items()
+        f"set_config('{name}', '{value}', true)"
+        for name, value in named_settings(**settings).items()
     )

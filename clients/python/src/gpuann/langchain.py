@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from langchain_postgres.v2.indexes import BaseIndex, QueryOptions
 
-from . import index_options
+from . import index_options, named_settings
 
 __all__ = ["GpuannIndex", "GpuannQueryOptions"]
 
@@ -33,18 +33,14 @@ class GpuannIndex(BaseIndex):
         return f"({', '.join(written)})"
 
 
-@dataclass
 class GpuannQueryOptions(QueryOptions):
-    """For PGVectorStore's index_query_options; sent by SET LOCAL."""
+    """For PGVectorStore's index_query_options: settings, sent by SET LOCAL."""
 
-    ef_search: int | None = None
-    others: dict[str, str | int] = field(default_factory=dict)
+    def __init__(self, **settings: int | str | bool) -> None:
+        self.settings = named_settings(**settings)
 
     def to_parameter(self) -> list[str]:
-        options = dict(self.others)
-        if self.ef_search is not None:
-            options["ef_search"] = self.ef_search
-        return [f"gpuann.{name} = {value}" for name, value in options.items()]
+        return [f"{name} = '{value}'" for name, value in self.settings.items()]
 
     def to_string(self) -> str:
         return ", ".join(self.to_parameter())

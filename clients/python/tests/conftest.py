@@ -123,7 +123,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
     """TAP in place of dots."""
-    return (report.outcome if report.when == "call" else "", "", "") if "GPUANN_TAP" in os.environ else None
+    return (
+        (report.outcome if report.when == "call" else "", "", "")
+        if "GPUANN_TAP" in os.environ
+        else None
+    )
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:

@@ -27,7 +27,9 @@ class Snippet:
 
 def snippets(*languages: str) -> list[Snippet]:
     found, heading = [], ""
-    for match in re.finditer(r"^#+ ([^\n]*)$|^```(\w+)\n(.*?)^```$", CLIENTS_MD.read_text(), re.M | re.S):
+    for match in re.finditer(
+        r"^#+ ([^\n]*)$|^```(\w+)\n(.*?)^```$", CLIENTS_MD.read_text(), re.M | re.S
+    ):
         if match[1]:
             heading = match[1]
         elif match[2] in languages:
@@ -42,8 +44,14 @@ def python(code: str, directory: Path) -> str:
 def command(arguments: list[str], directory: Path, **environment: str) -> str:
     """Run a program in a directory, and print what it said if it fails."""
     done = subprocess.run(
-        arguments, cwd=directory, env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300,
+        arguments,
+        cwd=directory,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout

@@ -90,9 +90,7 @@ def create_index(
     return " ".join(words)
 
 
-def alter_index(
-    name: str, *, schema: str | None = None, **options: Unpack[IndexOptions]
-) -> str:
+def alter_index(name: str, *, schema: str | None = None, **options: Unpack[IndexOptions]) -> str:
     """Write the ALTER INDEX that changes options, without building anew.
 
     None sets an option back to its default. ef_search and mirror act at

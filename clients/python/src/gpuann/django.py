@@ -63,9 +63,12 @@ class GpuannExtension(CreateExtension):
         self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any
     ) -> None:
         connection = schema_editor.connection
-        if connection.vendor == "postgresql" and router.allow_migrate(connection.alias, app_label):
-            if not self.extension_exists(schema_editor, self.name):
-                schema_editor.execute("CREATE EXTENSION IF NOT EXISTS gpuann CASCADE")
+        if (
+            connection.vendor == "postgresql"
+            and router.allow_migrate(connection.alias, app_label)
+            and not self.extension_exists(schema_editor, self.name)
+        ):
+            schema_editor.execute("CREATE EXTENSION IF NOT EXISTS gpuann CASCADE")
         # What Django does behind an extension: register types anew.
         super().database_forwards(app_label, schema_editor, from_state, to_state)
 

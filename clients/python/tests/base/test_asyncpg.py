@@ -14,7 +14,9 @@ from conftest import ROWS, Database, vector
 QUERY = "SELECT id FROM items ORDER BY embedding <-> $1 LIMIT $2"
 
 
-def test_vectors_go_in_binary_and_use_the_index(items: Database, scanned: Callable[[str], int]) -> None:
+def test_vectors_go_in_binary_and_use_the_index(
+    items: Database, scanned: Callable[[str], int]
+) -> None:
     items.run(gpuann.create_index("items", "embedding", "vector_l2_ops", name="e", ef_search=200))
 
     async def ask() -> None:

@@ -88,8 +88,15 @@ def project(database: Database, tmp_path_factory: pytest.TempPathFactory) -> Ite
     sys.path.insert(0, str(directory))
     settings.configure(
         INSTALLED_APPS=["django.contrib.postgres", "items"],
-        DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", "NAME": "app", "HOST": os.environ["PGHOST"],
-                               "PORT": os.environ["PGPORT"], "USER": os.environ.get("PGUSER", "")}},
+        DATABASES={
+            "default": {
+                "ENGINE": "django.db.backends.postgresql",
+                "NAME": "app",
+                "HOST": os.environ["PGHOST"],
+                "PORT": os.environ["PGPORT"],
+                "USER": os.environ.get("PGUSER", ""),
+            }
+        },
         DEFAULT_AUTO_FIELD="django.db.models.AutoField",
     )
     django.setup()
@@ -121,20 +128,32 @@ def nearest(limit: int = 5) -> list[int]:
     from items.models import Item
     from pgvector.django import L2Distance
 
-    return list(Item.objects.order_by(L2Distance("embedding", vector(0.5))).values_list("id", flat=True)[:limit])
+    return list(
+        Item.objects.order_by(L2Distance("embedding", vector(0.5))).values_list("id", flat=True)[
+            :limit
+        ]
+    )
 
 
-def test_a_migration_installs_the_extension_and_makes_the_index(project: Path, database: Database) -> None:
+def test_a_migration_installs_the_extension_and_makes_the_index(
+    project: Path, database: Database
+) -> None:
     assert database.options("items_embedding") == ["ef_search=200", "m=24"]
     assert "USING gpuann" in database.value("SELECT pg_get_indexdef('items_embedding'::regclass)")
-    assert f"::halfvec({DIMS})) halfvec_l2_ops" in database.value("SELECT pg_get_indexdef('items_half'::regclass)")
+    assert f"::halfvec({DIMS})) halfvec_l2_ops" in database.value(
+        "SELECT pg_get_indexdef('items_half'::regclass)"
+    )
 
 
 def test_makemigrations_finds_no_difference(project: Path) -> None:
-    assert "No changes detected" in manage("makemigrations", "items", check_changes=True, dry_run=True)
+    assert "No changes detected" in manage(
+        "makemigrations", "items", check_changes=True, dry_run=True
+    )
 
 
-def test_a_queryset_uses_the_index(project: Path, database: Database, scanned: Callable[[str], int]) -> None:
+def test_a_queryset_uses_the_index(
+    project: Path, database: Database, scanned: Callable[[str], int]
+) -> None:
     scanned("items_embedding")
     assert nearest() == database.nearest(vector(0.5))
     assert scanned("items_embedding") == 1
@@ -145,7 +164,9 @@ def test_a_filter_gets_all_rows_that_it_asks_for(project: Path, database: Databa
     from pgvector.django import L2Distance
 
     distance = L2Distance("embedding", vector(0.5))
-    found = Item.objects.filter(id__gt=ROWS - 50).annotate(distance=distance).order_by("distance")[:40]
+    found = (
+        Item.objects.filter(id__gt=ROWS - 50).annotate(distance=distance).order_by("distance")[:40]
+    )
     assert len(found) == 40
     assert [item.distance for item in found] == sorted(item.distance for item in found)
 

@@ -1,7 +1,8 @@
-"""docs/clients.md: what it shows runs, but for what is of test_docs.py in frameworks."""
+"""docs/clients.md: what it shows runs, but for LangChain and LlamaIndex."""
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from conftest import Database
 from documents import Snippet, command, python, snippets
 
 FRAMEWORKS = ("LangChain", "LlamaIndex")
-SCRIPTS = [each for each in snippets("python") if each.heading not in FRAMEWORKS and each.file is None]
+SCRIPTS = [
+    each for each in snippets("python") if each.heading not in FRAMEWORKS and each.file is None
+]
 FILES = {each.file: each for each in snippets("python") if each.file is not None}
 
 
@@ -112,7 +115,22 @@ def only(language: str) -> str:
     return snippet.code
 
 
-def test_node(tmp_path: Path) -> None:
+@pytest.fixture
+def finds_ten(
+    database: Database, scanned: Callable[[str], int], tmp_path: Path
+) -> Callable[..., None]:
+    """Runs a program, which prints how many rows it found, by the index."""
+
+    def run(*arguments: str, **environment: str) -> None:
+        database.run("CREATE INDEX items_l2 ON items USING gpuann (embedding vector_l2_ops)")
+        scanned("items_l2")
+        assert command(list(arguments), tmp_path, **environment).splitlines()[-1] == "10"
+        assert scanned("items_l2") == 1
+
+    return run
+
+
+def test_node(finds_ten: Callable[..., None], tmp_path: Path) -> None:
     need(shutil.which("node"), "node")
     (tmp_path / "probe.js").write_text("require('pg')")
     try:
@@ -120,22 +138,27 @@ def test_node(tmp_path: Path) -> None:
     except AssertionError:
         pytest.skip("no pg for node (NODE_PATH)")
     (tmp_path / "nearest.js").write_text(only("javascript"))
-    assert command(["node", "nearest.js"], tmp_path).strip() == "10"
+    finds_ten("node", "nearest.js")
 
 
-def test_go(tmp_path: Path) -> None:
+def test_go(finds_ten: Callable[..., None], tmp_path: Path) -> None:
     """With GOPATH alone, and the version of pgx that is there."""
-    versions = [path for path in os.environ.get("GOPATH", "").split(":") if os.path.isdir(f"{path}/src/github.com/jackc/pgx")]
+    versions = [
+        path.name for path in Path(os.environ.get("GOPATH", "")).glob("src/github.com/jackc/pgx/v*")
+    ]
     need(shutil.which("go") and versions, "go with pgx in GOPATH")
-    version = sorted(os.listdir(f"{versions[0]}/src/github.com/jackc/pgx"))[-1]
+    version = max(versions)
     (tmp_path / "main.go").write_text(only("go").replace("pgx/v5", f"pgx/{version}"))
     environment = {"GO111MODULE": "off", "GOCACHE": str(tmp_path / "cache")}
-    assert command(["go", "run", "main.go"], tmp_path, **environment).strip() == "10"
+    finds_ten("go", "run", "main.go", **environment)
 
 
-def test_rust(tmp_path: Path) -> None:
+def test_rust(finds_ten: Callable[..., None], tmp_path: Path) -> None:
     registry = os.environ.get("CARGO_REGISTRY", "/usr/share/cargo/registry")
-    need(shutil.which("cargo") and any(Path(registry).glob("tokio-postgres-*")), "cargo with tokio-postgres")
+    need(
+        shutil.which("cargo") and any(Path(registry).glob("tokio-postgres-*")),
+        "cargo with tokio-postgres",
+    )
     (tmp_path / "src").mkdir()
     (tmp_path / ".cargo").mkdir()
     (tmp_path / "src/main.rs").write_text(only("rust"))
@@ -146,11 +169,12 @@ def test_rust(tmp_path: Path) -> None:
         '[package]\nname = "nearest"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\n'
         'tokio = { version = "1", features = ["macros", "rt-multi-thread"] }\ntokio-postgres = "0.7"\n'
     )
-    assert command(["cargo", "run", "-q", "--offline"], tmp_path).splitlines()[-1] == "10"
+    finds_ten("cargo", "run", "-q", "--offline")
 
 
-def test_java(tmp_path: Path) -> None:
-    need(shutil.which("java") and "postgresql" in os.environ.get("CLASSPATH", ""), "java with JDBC's driver in CLASSPATH")
+def test_java(finds_ten: Callable[..., None], tmp_path: Path) -> None:
+    driver = "postgresql" in os.environ.get("CLASSPATH", "")
+    need(shutil.which("java") and driver, "java with JDBC's driver in CLASSPATH")
     need("JDBC_URL" in os.environ, "address for JDBC, which has no Unix sockets (JDBC_URL)")
     (tmp_path / "Nearest.java").write_text(only("java"))
-    assert command(["java", "Nearest.java"], tmp_path).strip() == "10"
+    finds_ten("java", "Nearest.java")

@@ -1,13 +1,11 @@
 """PgBouncer in transaction mode: which settings reach a query, and which stray."""
 
+import asyncio
 import os
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
-
-import asyncio
 
 import asyncpg
 import gpuann
@@ -25,7 +23,9 @@ PORT = 54331
 
 
 @pytest.fixture(scope="module")
-def pooler(database: Database, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
+def pooler(
+    database: Database, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, object]]:
     """How to connect to a PgBouncer that has one connection to the server."""
     directory = tmp_path_factory.mktemp("pgbouncer")
     (directory / "users").write_text('"postgres" ""\n')
@@ -45,11 +45,15 @@ logfile = {directory}/log
     )
     # It refuses to run as root.
     user = ["-u", "nobody"] if os.getuid() == 0 else []
-    process = subprocess.Popen([PGBOUNCER, *user, directory / "ini"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [PGBOUNCER, *user, directory / "ini"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     socket = directory / f".s.PGSQL.{PORT}"
     deadline = time.monotonic() + 60
     while not socket.exists():
-        assert process.poll() is None and time.monotonic() < deadline, (directory / "log").read_text()
+        assert process.poll() is None and time.monotonic() < deadline, (
+            directory / "log"
+        ).read_text()
         time.sleep(0.05)
     yield {"host": str(directory), "port": PORT, "dbname": "app"}
     process.terminate()
@@ -67,9 +71,14 @@ def connect(pooler: dict[str, object]) -> psycopg.Connection:
     return connection
 
 
-def test_queries_use_the_index_and_its_option(pooler: dict[str, object], database: Database) -> None:
+def test_queries_use_the_index_and_its_option(
+    pooler: dict[str, object], database: Database
+) -> None:
     with connect(pooler) as connection:
-        plan = "\n".join(row[0] for row in connection.execute("EXPLAIN (ANALYZE) " + QUERY, (Vector(vector(0.5)),)))
+        plan = "\n".join(
+            row[0]
+            for row in connection.execute("EXPLAIN (ANALYZE) " + QUERY, (Vector(vector(0.5)),))
+        )
         assert " ef=100 " in plan
         for _ in range(10):
             found = [row[0] for row in connection.execute(QUERY, (Vector(vector(0.5)),))]
@@ -105,8 +114,10 @@ def test_settings_of_the_database_arrive_with_new_server_connections(
         with connect(pooler) as connection:
             # The pool's connection to the server is older than the setting.
             assert connection.execute("SHOW gpuann.ef_search").fetchone() == ("-1",)
-            database.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                         "WHERE datname = 'app' AND pid <> pg_backend_pid()")
+            database.run(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = 'app' AND pid <> pg_backend_pid()"
+            )
         with connect(pooler) as connection:
             assert connection.execute("SHOW gpuann.ef_search").fetchone() == ("130",)
     finally:

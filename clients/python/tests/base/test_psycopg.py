@@ -11,7 +11,7 @@ from psycopg.adapt import PyFormat, Transformer
 from psycopg.pq import Format
 from psycopg_pool import ConnectionPool
 
-from conftest import DIMS, ROWS, Database, vector
+from conftest import ROWS, Database, vector
 
 QUERY = "SELECT id FROM items ORDER BY embedding <-> %s LIMIT %s"
 
@@ -30,7 +30,7 @@ def test_vectors_go_out_in_binary_and_use_the_index(
     query = Vector(vector(0.5))
     assert Transformer(connection).get_dumper(query, PyFormat.AUTO).format == Format.BINARY
     scanned("e")
-    # More often than psycopg waits before it prepares, and PostgreSQL before it considers a generic plan.
+    # Often enough for a prepared statement, and for PostgreSQL to consider a generic plan.
     for _ in range(15):
         found = [row[0] for row in connection.execute(QUERY, (query, 5))]
         assert found == database.nearest(vector(0.5))
@@ -61,7 +61,9 @@ def test_rows_are_copied_in_binary(connection: psycopg.Connection, database: Dat
     assert [row[0] for row in connection.execute(QUERY, (Vector(far), 1))] == [ROWS + 7]
 
 
-def test_a_pool_gives_settings_away_but_not_those_of_a_transaction(connection: psycopg.Connection) -> None:
+def test_a_pool_gives_settings_away_but_not_those_of_a_transaction(
+    connection: psycopg.Connection,
+) -> None:
     with ConnectionPool(min_size=1, max_size=1, configure=register_vector, open=True) as pool:
         with pool.connection() as one:
             one.execute("SET gpuann.ef_search = 77")
@@ -88,7 +90,9 @@ def test_settings_of_database_and_role_reach_new_connections(database: Database)
                 assert connection.execute("SHOW gpuann.ef_search").fetchone() == (expected,)
         # A role's own settings are its own to set, without a superuser.
         with psycopg.connect(user="gpuann_reader", autocommit=True) as connection:
-            connection.execute("ALTER ROLE gpuann_reader SET gpuann.iterative_scan = 'strict_order'")
+            connection.execute(
+                "ALTER ROLE gpuann_reader SET gpuann.iterative_scan = 'strict_order'"
+            )
         with psycopg.connect(user="gpuann_reader") as connection:
             assert connection.execute("SHOW gpuann.iterative_scan").fetchone() == ("strict_order",)
     finally:

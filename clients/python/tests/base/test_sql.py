@@ -7,16 +7,31 @@ import pytest
 from conftest import DIMS, Database, vector
 
 
+def test_the_package_has_the_version_of_the_extension(items: Database) -> None:
+    version = items.value("SELECT extversion FROM pg_extension WHERE extname = 'gpuann'")
+    assert gpuann.__version__.startswith(version)
+
+
 def test_an_index_is_made_with_its_options(items: Database) -> None:
-    items.run(gpuann.create_index("items", "embedding", "vector_l2_ops", name="e", m=24, ef_search=80, mirror=False))
+    items.run(
+        gpuann.create_index(
+            "items", "embedding", "vector_l2_ops", name="e", m=24, ef_search=80, mirror=False
+        )
+    )
     assert items.options("e") == ["ef_search=80", "m=24", "mirror=off"]
 
 
 def test_an_index_is_made_of_an_expression_for_some_rows(items: Database) -> None:
     items.run(
         gpuann.create_index(
-            "items", f"((embedding::halfvec({DIMS})))", "halfvec_l2_ops",
-            schema="public", name="h", where="id > 5", concurrently=True, if_not_exists=True,
+            "items",
+            f"((embedding::halfvec({DIMS})))",
+            "halfvec_l2_ops",
+            schema="public",
+            name="h",
+            where="id > 5",
+            concurrently=True,
+            if_not_exists=True,
         )
     )
     definition = items.value("SELECT pg_get_indexdef('h'::regclass)")

@@ -7,7 +7,7 @@ from pathlib import Path
 import gpuann
 import pytest
 from alembic import command
-from alembic.autogenerate import compare_metadata
+from alembic.autogenerate import compare_metadata, produce_migrations, render_python_code
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from pgvector.sqlalchemy import HALFVEC, VECTOR
@@ -32,7 +32,7 @@ class Item(Base):
             "embedding",
             postgresql_using="gpuann",
             postgresql_ops={"embedding": "vector_l2_ops"},
-            postgresql_with={"m": 24, "ef_search": 200},
+            postgresql_with={"m": 24, "ef_search": 100},
         ),
     )
 
@@ -43,7 +43,7 @@ Index(
     cast(Item.embedding, HALFVEC(DIMS)).label("half"),
     postgresql_using="gpuann",
     postgresql_ops={"half": "halfvec_cosine_ops"},
-    postgresql_with={"ef_search": 200},
+    postgresql_with={"ef_search": 100},
 )
 
 
@@ -60,7 +60,7 @@ def engine(items: Database) -> Iterator[Engine]:
 def test_metadata_makes_indexes_that_queries_use(
     engine: Engine, database: Database, scanned: Callable[[str], int]
 ) -> None:
-    assert database.options("items_embedding") == ["ef_search=200", "m=24"]
+    assert database.options("items_embedding") == ["ef_search=100", "m=24"]
     scanned("items_embedding"), scanned("items_half")
     with Session(engine) as session:
         for _ in range(7):
@@ -101,6 +101,24 @@ def test_asyncpg_below_sqlalchemy_uses_the_index(
 def test_autogenerate_finds_nothing_to_do(engine: Engine) -> None:
     with engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+
+
+def test_autogenerate_writes_the_index_and_overlooks_a_changed_option(
+    engine: Engine, database: Database
+) -> None:
+    database.run(gpuann.alter_index("items_embedding", ef_search=7))
+    database.run("DROP INDEX items_half")
+    with engine.connect() as connection:
+        found = produce_migrations(MigrationContext.configure(connection), Base.metadata)
+    code = render_python_code(found.upgrade_ops)
+    assert code.count("op.") == 1
+    for written in (
+        "items_half",
+        "postgresql_using='gpuann'",
+        "postgresql_ops={'half': 'halfvec_cosine_ops'}",
+        "postgresql_with={'ef_search': 100}",
+    ):
+        assert written in code
 
 
 ENV = """

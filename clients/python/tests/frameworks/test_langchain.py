@@ -73,12 +73,15 @@ def test_pgvectorstore_sends_query_options(engine: PGEngine, database: Database)
         index_query_options=GpuannQueryOptions(ef_search=3, iterative_scan="off"),
     )
     store.apply_vector_index(
-        GpuannIndex(name="documents_l2", distance_strategy=DistanceStrategy.EUCLIDEAN), concurrently=True
+        GpuannIndex(name="documents_l2", distance_strategy=DistanceStrategy.EUCLIDEAN),
+        concurrently=True,
     )
     # Such a scan ends behind its first ef_search rows.
     expected = nearest(database, "documents", "content", "<->")[:3]
     assert len(store.similarity_search("0.5", k=5)) == 3
-    store = PGVectorStore.create_sync(engine, Numbers(), "documents", distance_strategy=DistanceStrategy.EUCLIDEAN)
+    store = PGVectorStore.create_sync(
+        engine, Numbers(), "documents", distance_strategy=DistanceStrategy.EUCLIDEAN
+    )
     assert [found.page_content for found in store.similarity_search("0.5", k=5)][:3] == expected
 
 
@@ -107,7 +110,9 @@ def test_pgvector_uses_an_index_made_beside_it(
     legacy: PGVector, database: Database, scanned: Callable[[str], int]
 ) -> None:
     database.run(
-        gpuann.create_index("langchain_pg_embedding", "embedding", "vector_cosine_ops", name="legacy", ef_search=100)
+        gpuann.create_index(
+            "langchain_pg_embedding", "embedding", "vector_cosine_ops", name="legacy", ef_search=100
+        )
     )
     scanned("legacy")
     expected = nearest(database, "langchain_pg_embedding", "document", "<=>")

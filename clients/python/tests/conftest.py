@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import gpuann
 import psycopg
 import pytest
 
@@ -35,14 +36,23 @@ class Database:
     def value(self, sql: str, *parameters: object) -> object:
         return self.run(sql, *parameters)[0][0]
 
-    def fill(self, table: str = "items", columns: str = "id, embedding") -> None:
-        """Insert ROWS rows of vectors, and let the planner know of them."""
+    def fill(self) -> None:
+        """Insert ROWS rows into items, and let the planner know of them."""
+        self.run("CREATE SCHEMA IF NOT EXISTS kept")
         self.run(
-            f"INSERT INTO {table} ({columns}) SELECT i, "
-            f"ARRAY(SELECT sin(i * j * 1.7) FROM generate_series(1, {DIMS}) j)::vector "
+            "CREATE TABLE IF NOT EXISTS kept.vectors AS SELECT i AS id, "
+            f"ARRAY(SELECT sin(i * j * 1.7) FROM generate_series(1, {DIMS}) j)::vector AS embedding "
             f"FROM generate_series(1, {ROWS}) i"
         )
-        self.run(f"ANALYZE {table}")
+        self.run("INSERT INTO items (id, embedding) SELECT id, embedding FROM kept.vectors")
+        self.run("ANALYZE items")
+
+    def make_items(self) -> None:
+        """A table without an index, in a database with the extension."""
+        self.run("CREATE EXTENSION IF NOT EXISTS gpuann CASCADE")
+        self.run("DROP TABLE IF EXISTS items")
+        self.run(f"CREATE TABLE items (id int, embedding vector({DIMS}))")
+        self.fill()
 
     def nearest(self, query: list[float], operator: str = "<->", limit: int = 5) -> list[int]:
         """The answer without an index: no index has this expression."""
@@ -82,11 +92,18 @@ def database() -> Iterator[Database]:
 
 @pytest.fixture
 def items(database: Database) -> Database:
-    """A table without an index, in a database with the extension."""
-    database.run("CREATE EXTENSION IF NOT EXISTS gpuann CASCADE")
-    database.run("DROP TABLE IF EXISTS items")
-    database.run(f"CREATE TABLE items (id int, embedding vector({DIMS}))")
-    database.fill()
+    """A table for one test, to make indexes on."""
+    database.make_items()
+    return database
+
+
+@pytest.fixture(scope="module")
+def indexed(database: Database) -> Database:
+    """A table with an index, e, for all tests of a module."""
+    database.make_items()
+    database.run(
+        gpuann.create_index("items", "embedding", "vector_l2_ops", name="e", ef_search=100)
+    )
     return database
 
 

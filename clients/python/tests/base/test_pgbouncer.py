@@ -24,7 +24,7 @@ PORT = 54331
 
 @pytest.fixture(scope="module")
 def pooler(
-    database: Database, tmp_path_factory: pytest.TempPathFactory
+    indexed: Database, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, object]]:
     """How to connect to a PgBouncer that has one connection to the server."""
     directory = tmp_path_factory.mktemp("pgbouncer")
@@ -37,6 +37,7 @@ listen_addr =
 listen_port = {PORT}
 unix_socket_dir = {directory}
 auth_type = trust
+admin_users = postgres
 auth_file = {directory}/users
 pool_mode = transaction
 default_pool_size = 1
@@ -60,20 +61,13 @@ logfile = {directory}/log
     process.wait()
 
 
-@pytest.fixture(autouse=True)
-def index(items: Database) -> None:
-    items.run(gpuann.create_index("items", "embedding", "vector_l2_ops", name="e", ef_search=100))
-
-
 def connect(pooler: dict[str, object]) -> psycopg.Connection:
     connection = psycopg.connect(**pooler, autocommit=True, prepare_threshold=None)
     register_vector(connection)
     return connection
 
 
-def test_queries_use_the_index_and_its_option(
-    pooler: dict[str, object], database: Database
-) -> None:
+def test_queries_use_the_index_and_its_option(pooler: dict[str, object], indexed: Database) -> None:
     with connect(pooler) as connection:
         plan = "\n".join(
             row[0]
@@ -82,7 +76,7 @@ def test_queries_use_the_index_and_its_option(
         assert " ef=100 " in plan
         for _ in range(10):
             found = [row[0] for row in connection.execute(QUERY, (Vector(vector(0.5)),))]
-            assert found == database.nearest(vector(0.5))
+            assert found == indexed.nearest(vector(0.5))
 
 
 def test_set_strays_into_other_clients(pooler: dict[str, object]) -> None:
@@ -107,24 +101,22 @@ def test_the_startup_parameter_options_is_refused(pooler: dict[str, object]) -> 
 
 
 def test_settings_of_the_database_arrive_with_new_server_connections(
-    pooler: dict[str, object], database: Database
+    pooler: dict[str, object], indexed: Database
 ) -> None:
-    database.run("ALTER DATABASE app SET gpuann.ef_search = 130")
+    indexed.run("ALTER DATABASE app SET gpuann.ef_search = 130")
     try:
         with connect(pooler) as connection:
             # The pool's connection to the server is older than the setting.
             assert connection.execute("SHOW gpuann.ef_search").fetchone() == ("-1",)
-            database.run(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE datname = 'app' AND pid <> pg_backend_pid()"
-            )
+        with psycopg.connect(**{**pooler, "dbname": "pgbouncer"}, autocommit=True) as console:
+            console.execute("RECONNECT")
         with connect(pooler) as connection:
             assert connection.execute("SHOW gpuann.ef_search").fetchone() == ("130",)
     finally:
-        database.run("ALTER DATABASE app RESET ALL")
+        indexed.run("ALTER DATABASE app RESET ALL")
 
 
-def test_asyncpg_needs_no_statement_cache(pooler: dict[str, object], database: Database) -> None:
+def test_asyncpg_needs_no_statement_cache(pooler: dict[str, object], indexed: Database) -> None:
     async def ask() -> list[int]:
         connection = await asyncpg.connect(
             host=pooler["host"], port=pooler["port"], database="app", statement_cache_size=0
@@ -135,4 +127,4 @@ def test_asyncpg_needs_no_statement_cache(pooler: dict[str, object], database: D
         await connection.close()
         return [row["id"] for row in found]
 
-    assert asyncio.run(ask()) == database.nearest(vector(0.5))
+    assert asyncio.run(ask()) == indexed.nearest(vector(0.5))

@@ -17,8 +17,7 @@ QUERY = "SELECT id FROM items ORDER BY embedding <-> %s LIMIT %s"
 
 
 @pytest.fixture
-def connection(items: Database) -> Iterator[psycopg.Connection]:
-    items.run(gpuann.create_index("items", "embedding", "vector_l2_ops", name="e", ef_search=200))
+def connection(indexed: Database) -> Iterator[psycopg.Connection]:
     with psycopg.connect(autocommit=True) as connection:
         register_vector(connection)
         yield connection

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,8 +36,9 @@ def snippets(*languages: str) -> list[Snippet]:
     return found
 
 
-def python(code: str, directory: Path) -> str:
-    return command([sys.executable, "-W", "error::SyntaxWarning", "-c", code], directory)
+def python(code: str) -> None:
+    """Run a script here, in a namespace of its own."""
+    exec(compile(code, str(CLIENTS_MD), "exec", dont_inherit=True), {"__name__": "__main__"})
 
 
 def command(arguments: list[str], directory: Path, **environment: str) -> str:

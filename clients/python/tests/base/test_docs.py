@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,8 +37,8 @@ def test_it_has_its_snippets() -> None:
 
 
 @pytest.mark.parametrize("snippet", SCRIPTS, ids=lambda snippet: snippet.heading)
-def test_python(snippet: Snippet, tmp_path: Path) -> None:
-    python(snippet.code, tmp_path)
+def test_python(snippet: Snippet) -> None:
+    python(snippet.code)
 
 
 def test_sql(database: Database) -> None:
@@ -64,8 +65,8 @@ with create_engine("postgresql+psycopg:///app").connect() as connection:
 """
 
 
-def test_alembic_migration(tmp_path: Path) -> None:
-    python(FILES["migrations/versions/0001_gpuann.py"].code + ALEMBIC, tmp_path)
+def test_alembic_migration() -> None:
+    python(FILES["migrations/versions/0001_gpuann.py"].code + ALEMBIC)
 
 
 DJANGO = """
@@ -83,6 +84,10 @@ django.setup()
 
 
 def test_django_project(database: Database, tmp_path: Path) -> None:
+    def django(code: str) -> None:
+        # A process has one project, and test_django.py has another.
+        command([sys.executable, "-c", DJANGO + code], tmp_path)
+
     def write(name: str) -> None:
         path = tmp_path / f"search/{name}"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +97,7 @@ def test_django_project(database: Database, tmp_path: Path) -> None:
         write(name)
     for directory in ("search", "search/migrations"):
         (tmp_path / directory / "__init__.py").touch()
-    python(DJANGO + 'call_command("makemigrations", "search"); call_command("migrate")', tmp_path)
+    django('call_command("makemigrations", "search"); call_command("migrate")')
     assert database.options("page_l2") == ["ef_search=100"]
     write("migrations/0003_ef_search.py")
     write("queries.py")
@@ -102,7 +107,7 @@ def test_django_project(database: Database, tmp_path: Path) -> None:
     check = (
         'call_command("migrate"); call_command("makemigrations", "search", check_changes=True)\n'
     )
-    python(DJANGO + check + "import search.queries", tmp_path)
+    django(check + "import search.queries")
     assert database.options("page_l2") == ["ef_search=200"]
 
 

@@ -10,12 +10,12 @@
 #include "engine/quantizer/kmeans.h"
 
 /*
- * Run work in a thread, which spreads what it has to do over `threads` of them
+ * Run work in a thread, which spreads what it has to do over `count` of them
  * by the control that it gets, and return when it has ended. The control says
  * that it is interrupted when this process raises an error meanwhile. No thread
  * calls anything of PostgreSQL.
  */
-extern void build_in_threads(int threads, void (*work) (const TrainControl *control, void *arg),
+extern void build_in_threads(int count, void (*work) (const TrainControl *control, void *arg),
 							 void *arg);
 
 #endif							/* GPUANN_BUILD_THREADS_H */

@@ -13,7 +13,7 @@
 
 EXTENSION = control/gpuann
 DATA = $(wildcard control/gpuann--*.sql)
-SCRIPTS = $(wildcard tools/gpuann_top)
+SCRIPTS = $(wildcard tools/gpuann_top tools/gpuann_migrate)
 PG_CONFIG ?= pg_config
 
 # Three zones: src/ knows PostgreSQL, src/engine/ and src/server/ are plain C, cuda/ implements src/engine/engine.h.

@@ -32,12 +32,12 @@ CREATE OR REPLACE VIEW pg_stat_gpuann AS
 		s.fallback_timeout, s.fallback_server_died, s.fallback_engine_error, s.fallback_invalid_answer,
 		s.fallback_slot_busy, s.fallback_too_large,
 		s.proposed, s.dropped, s.pending_searched, s.continuations,
-		s.batches, s.batched_queries, s.batched_queries::float8 / nullif(s.batches, 0) AS mean_batch,
+		s.batches, s.batched_queries, s.batched_queries::float8 / nullif(s.batches, 0)::float8 AS mean_batch,
 		s.queue_time, s.engine_time,
 		s.mirror_rows, s.mirror_bytes, s.mirror_host_bytes, s.mirror_position, s.mirror_lag, s.mirror_changes, s.mirror_change_lag, s.worker_pid, s.evictions, s.stats_reset,
 		s.fallback_no_gpu, s.index_rows, s.pending_rows
 	FROM gpuann_stat_indexes() s
-		JOIN pg_class c ON c.oid = s.indexrelid AND pg_relation_filenode(c.oid) = s.relfilenode
+		JOIN pg_class c ON c.oid = s.indexrelid AND pg_catalog.pg_relation_filenode(c.oid::regclass) = s.relfilenode
 		JOIN pg_index i ON i.indexrelid = c.oid
 		JOIN pg_class t ON t.oid = i.indrelid
 		JOIN pg_namespace n ON n.oid = t.relnamespace;
@@ -63,77 +63,106 @@ CREATE FUNCTION gpuann_stats(index regclass,
 COMMENT ON FUNCTION gpuann_stats(regclass) IS
 	'what a gpuann index holds: rows by state, pending list, graph, bytes by part, format';
 
--- What replaces pgvector's indexes. Names are bound here, so no search_path changes what it means.
+-- What replaces pgvector's indexes. Names are bound here, so no search_path of a caller changes what it means; and every call is qualified, or of just
+-- the types of pg_catalog's function or operator, so that nothing that is in the extension's schema already is bound instead.
 
 CREATE FUNCTION gpuann_migrate(OUT index regclass, OUT step text, OUT statement text, OUT index_bytes bigint, OUT new_bytes bigint,
 	OUT build_seconds float8, OUT note text)
 	RETURNS SETOF record LANGUAGE sql VOLATILE PARALLEL RESTRICTED
 BEGIN ATOMIC
 	WITH defined AS (
-		SELECT x.indexrelid, x.indrelid, c.relname, c.relkind, c.relispartition, am.amname, o.opcname, o.opcintype,
-			pg_get_indexdef(x.indexrelid, 1, false) AS key, coalesce(pg_get_expr(x.indpred, x.indrelid), '') AS predicate,
-			a.atttypmod AS dims, greatest(c.reltuples, 0)::bigint AS tuples, s.spcname,
-			CASE am.amname WHEN 'hnsw' THEN c.reloptions END AS options, x.indisvalid AS valid,
-			EXISTS (SELECT FROM pg_stat_progress_create_index p WHERE p.index_relid = x.indexrelid) AS in_build
-		FROM pg_index x
-			JOIN pg_class c ON c.oid = x.indexrelid
-			JOIN pg_class t ON t.oid = x.indrelid
-			JOIN pg_am am ON am.oid = c.relam AND am.amname IN ('hnsw', 'ivfflat', 'gpuann')
-			JOIN pg_opclass o ON o.oid = x.indclass[0]
-			JOIN pg_attribute a ON a.attrelid = x.indexrelid AND a.attnum = 1
-			LEFT JOIN pg_tablespace s ON s.oid = c.reltablespace
-		WHERE pg_has_role(t.relowner, 'USAGE') AND NOT pg_is_other_temp_schema(c.relnamespace)
-	), twins AS (
-		SELECT d.*, w.indexrelid AS twin, w.valid AS twin_valid, w.in_build AS twin_in_build,
-			w.relname = left(d.relname, 56) || '_gpuann' AS twin_has_our_name,
-			row_number() OVER (PARTITION BY d.indrelid, d.opcintype, d.opcname, d.key, d.predicate ORDER BY d.indexrelid) > 1 AS repeated
+		SELECT x.indexrelid, x.indrelid, c.relname::text AS name, n.nspname, t.relname AS table_name, tn.nspname AS table_schema, c.relkind,
+			c.relispartition, am.amname::text AS method, o.opcname, o.opcintype, a.atttypmod AS dims, s.spcname, x.indisvalid AS valid,
+			pg_catalog.pg_get_indexdef(x.indexrelid, 1, false) AS key,
+			coalesce(pg_catalog.pg_get_expr(x.indpred, x.indrelid), '') AS predicate,
+			greatest(c.reltuples, 0::float4)::bigint AS tuples, pg_catalog.pg_has_role(t.relowner, 'USAGE'::text) AS owned,
+			CASE am.amname WHEN 'hnsw' THEN coalesce(c.reloptions, '{}') ELSE '{}' END AS options,
+			EXISTS (SELECT FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database
+				WHERE d.datname = pg_catalog.current_database() AND l.relation = x.indrelid AND l.mode = 'ShareUpdateExclusiveLock'
+					AND l.pid <> pg_catalog.pg_backend_pid()) AS in_work
+		FROM pg_catalog.pg_index x
+			JOIN pg_catalog.pg_class c ON c.oid = x.indexrelid
+			JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+			JOIN pg_catalog.pg_class t ON t.oid = x.indrelid
+			JOIN pg_catalog.pg_namespace tn ON tn.oid = t.relnamespace
+			JOIN pg_catalog.pg_am am ON am.oid = c.relam AND am.amname IN ('hnsw', 'ivfflat', 'gpuann')
+			JOIN pg_catalog.pg_opclass o ON o.oid = x.indclass[0]
+			JOIN pg_catalog.pg_attribute a ON a.attrelid = x.indexrelid AND a.attnum = 1::int2
+			LEFT JOIN pg_catalog.pg_tablespace s ON s.oid = c.reltablespace
+		WHERE NOT pg_catalog.pg_is_other_temp_schema(c.relnamespace)
+	), named AS (
+		SELECT d.*,
+			-- 63 bytes are a name's most
+			CASE WHEN pg_catalog.octet_length(d.name) <= 55 THEN d.name || '_gpuann' ELSE 'gpuann_' || d.indexrelid::text END AS new_name,
+			CASE WHEN pg_catalog.octet_length(d.name) <= 55 THEN d.name || '_' || d.method ELSE 'pgvector_' || d.indexrelid::text END AS old_name,
+			o.m, o.ef, coalesce(o.m, 16) BETWEEN 2 AND 100 AND coalesce(o.ef, 64) BETWEEN 4 AND 1000
+				AND coalesce(o.ef, 64) >= 2 * coalesce(o.m, 16) AND NOT o.odd AS keeps_options
 		FROM defined d
+			CROSS JOIN LATERAL (
+				SELECT pg_catalog.max(pg_catalog.substring(e, '^m=([0-9]{1,5})$'::text)::int4) AS m,
+					pg_catalog.max(pg_catalog.substring(e, '^ef_construction=([0-9]{1,5})$'::text)::int4) AS ef,
+					coalesce(pg_catalog.bool_or(e !~ '^(m|ef_construction)=[0-9]{1,5}$'), false) AS odd
+				FROM pg_catalog.unnest(d.options) e) o
+		WHERE d.method <> 'gpuann'
+	), twins AS (
+		SELECT d.*, w.indexrelid AS twin, w.valid AS twin_valid, w.in_work AS twin_in_work, w.relkind AS twin_relkind, w.name AS twin_name,
+			w.nspname AS twin_schema,
+			pg_catalog.row_number() OVER (PARTITION BY d.indrelid, d.opcintype, d.opcname, d.key, d.predicate ORDER BY d.indexrelid) > 1 AS repeated
+		FROM named d
 			LEFT JOIN LATERAL (
 				SELECT * FROM defined w
-				WHERE w.amname = 'gpuann' AND w.indrelid = d.indrelid AND w.opcintype = d.opcintype AND w.opcname = d.opcname
+				WHERE w.method = 'gpuann' AND w.indrelid = d.indrelid AND w.opcintype = d.opcintype AND w.opcname = d.opcname
 					AND w.key = d.key AND w.predicate = d.predicate
 				ORDER BY w.valid DESC, w.indexrelid LIMIT 1) w ON true
-		WHERE d.amname <> 'gpuann'
 	), steps AS (
-		SELECT t.*, CASE WHEN pg_opclass_is_visible(g.oid) THEN '' ELSE quote_ident(n.nspname) || '.' END || quote_ident(g.opcname) AS class,
+		SELECT t.*, CASE WHEN g.oid IS NOT NULL THEN pg_catalog.format('%I.%I', cn.nspname, g.opcname) END AS class,
 			CASE
 				WHEN g.oid IS NULL THEN 'none'
 				WHEN t.relispartition AND (t.twin_valid OR t.relkind = 'I') THEN 'wait'
 				WHEN t.twin_valid THEN 'drop'
-				WHEN t.twin_in_build OR t.repeated THEN 'wait'
+				WHEN t.twin IS NOT NULL AND (t.twin_in_work OR t.twin_relkind = 'I') OR t.repeated THEN 'wait'
 				WHEN t.twin IS NOT NULL THEN 'drop failed build'
-				WHEN EXISTS (SELECT FROM pg_partition_tree(t.indexrelid) p JOIN twins l ON l.indexrelid = p.relid
+				WHEN EXISTS (SELECT FROM pg_catalog.pg_partition_tree(t.indexrelid::regclass) p JOIN twins l ON l.indexrelid = p.relid::oid
 					WHERE t.relkind = 'I' AND l.relkind = 'i' AND l.twin_valid IS NOT TRUE) THEN 'wait'
 				ELSE 'create' END AS does
 		FROM twins t
-			LEFT JOIN pg_opclass g ON g.opcname = t.opcname AND g.opcintype = t.opcintype
-				AND g.opcmethod = (SELECT oid FROM pg_am WHERE amname = 'gpuann')
-			LEFT JOIN pg_namespace n ON n.oid = g.opcnamespace
+			LEFT JOIN pg_catalog.pg_opclass g ON g.opcname = t.opcname AND g.opcintype = t.opcintype
+				AND g.opcmethod = (SELECT oid FROM pg_catalog.pg_am WHERE amname = 'gpuann')
+			LEFT JOIN pg_catalog.pg_namespace cn ON cn.oid = g.opcnamespace
 	)
-	SELECT t.indexrelid::regclass, s.step, s.statement, pg_relation_size(t.indexrelid), e.index_bytes, e.build_seconds,
+	SELECT t.indexrelid::regclass, s.step, s.statement, pg_catalog.pg_relation_size(t.indexrelid::regclass), e.index_bytes, e.build_seconds,
 		CASE
-			WHEN t.does = 'none' THEN format('gpuann has no operator class %s; an index on a cast may do', t.opcname)
-			WHEN t.twin_in_build THEN t.twin::regclass || ' is being built'
+			WHEN t.does = 'none' THEN pg_catalog.format('gpuann has no operator class %s; an index on a cast may do', t.opcname)
 			WHEN t.does = 'wait' AND t.repeated THEN 'waits for another index like it'
 			WHEN t.does = 'wait' AND t.relispartition THEN 'replaced with the index of the partitioned table'
+			WHEN t.does = 'wait' AND t.twin_in_work THEN pg_catalog.format('index %s is not valid: its build may still run', t.twin::regclass)
+			WHEN t.does = 'wait' AND t.twin IS NOT NULL
+				THEN pg_catalog.format('index %s is not valid: attach the indexes of its partitions, or drop it', t.twin::regclass)
 			WHEN t.does = 'wait' THEN 'waits for the indexes of its partitions'
+			WHEN t.does = 'create' AND NOT t.keeps_options THEN 'gpuann has not the range of its options: defaults are taken'
 		END
 	FROM steps t
 		LEFT JOIN LATERAL gpuann_estimate(
-			CASE WHEN t.does = 'create' AND t.relkind = 'i' THEN nullif(t.tuples, 0) END,
-			t.dims, t.opcintype::regtype, coalesce(t.options, '{}'), split_part(t.opcname, '_', 2)) e ON true
+			CASE WHEN t.does = 'create' AND t.relkind = 'i' THEN nullif(t.tuples, 0::bigint) END, t.dims, t.opcintype::regtype,
+			CASE WHEN t.keeps_options THEN t.options ELSE '{}' END, pg_catalog.split_part(t.opcname::text, '_'::text, 2)) e ON true
 		CROSS JOIN LATERAL (
-			SELECT 1 AS place, t.does AS step, CASE t.does
-				WHEN 'create' THEN format('CREATE INDEX %s%I ON %s USING gpuann (%s %s)%s%s%s',
-					CASE t.relkind WHEN 'i' THEN 'CONCURRENTLY ' END, left(t.relname, 56) || '_gpuann', t.indrelid::regclass, t.key, t.class,
-					' WITH (' || array_to_string(t.options, ', ') || ')', ' TABLESPACE ' || quote_ident(t.spcname),
-					' WHERE ' || nullif(t.predicate, ''))
-				WHEN 'drop failed build' THEN format('DROP INDEX CONCURRENTLY %s', t.twin::regclass)
-				WHEN 'drop' THEN format('DROP INDEX %s%s', CASE t.relkind WHEN 'i' THEN 'CONCURRENTLY ' END, t.indexrelid::regclass)
+			SELECT 2 AS place, t.does AS step, CASE t.does
+				WHEN 'create' THEN pg_catalog.format('CREATE INDEX %s%I ON %I.%I USING gpuann (%s %s)%s%s%s',
+					CASE t.relkind WHEN 'i' THEN 'CONCURRENTLY ' END, t.new_name, t.table_schema, t.table_name, t.key, t.class,
+					CASE WHEN t.keeps_options AND (t.m IS NOT NULL OR t.ef IS NOT NULL)
+						THEN pg_catalog.format(' WITH (%s)', pg_catalog.concat_ws(', ', 'm = ' || t.m::text, 'ef_construction = ' || t.ef::text)) END,
+					' TABLESPACE ' || pg_catalog.quote_ident(t.spcname::text), ' WHERE ' || nullif(t.predicate, ''))
+				WHEN 'drop failed build' THEN pg_catalog.format('DROP INDEX CONCURRENTLY %I.%I', t.twin_schema, t.twin_name)
+				WHEN 'drop' THEN pg_catalog.format('DROP INDEX %s%I.%I', CASE t.relkind WHEN 'i' THEN 'CONCURRENTLY ' END, t.nspname,
+					CASE WHEN t.twin_name = t.new_name THEN t.old_name ELSE t.name END)
 				END AS statement
 			UNION ALL
-			SELECT 2, 'rename', format('ALTER INDEX %s RENAME TO %I', t.twin::regclass, t.relname) WHERE t.does = 'drop' AND t.twin_has_our_name
+			-- one transaction, before the old index goes: whatever comes between, the name is not lost
+			SELECT 1, 'rename', pg_catalog.format('ALTER INDEX %I.%I RENAME TO %I; ALTER INDEX %I.%I RENAME TO %I',
+				t.nspname, t.name, t.old_name, t.twin_schema, t.twin_name, t.name)
+			WHERE t.does = 'drop' AND t.twin_name = t.new_name
 		) s
+	WHERE t.owned
 	ORDER BY t.does = 'wait', t.indrelid, t.indexrelid, s.place;
 END;
 

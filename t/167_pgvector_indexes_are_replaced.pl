@@ -41,7 +41,7 @@ ANALYZE});
 
 my ($status, $said) = migrate(@database);
 is($status, 0, 'it shows what there is to do');
-like($said, qr/CREATE INDEX CONCURRENTLY items_v_gpuann ON items/, 'with the statements');
+like($said, qr/CREATE INDEX CONCURRENTLY items_v_gpuann ON public.items/, 'with the statements');
 is(indexes(), 'items_v hnsw, items_w hnsw, low_v_idx hnsw, parts_v hnsw', 'and does nothing');
 
 # One of the new names is taken: what was done stays, and nothing is dropped.
@@ -61,6 +61,35 @@ is($status, 0, '--replace') or diag $said;
 is(indexes(), 'items_v gpuann, items_w gpuann, low_v_idx_gpuann gpuann, parts_v gpuann', 'leaves the new ones, under the old names');
 is(sql('SELECT count(*) FROM gpuann_migrate()'), 0, 'nothing is left to do');
 is(sql("SET enable_seqscan = off; SELECT string_agg(id::text, ',') FROM (SELECT id FROM items ORDER BY v <-> '[17.2,0]' LIMIT 3) n"), '17,18,16', 'they answer');
+
+# What a role has put into the extension's schema before is not called by the extension's functions and views.
+sql(q{CREATE DATABASE trapped});
+my %traps = (
+	'left(name, int)' => [ 'name' => '$1' ], 'quote_ident(name)' => [ 'text' => '$1::text' ], 'pg_relation_filenode(oid)' => [ 'oid' => 'NULL' ],
+	'pg_relation_size(oid)' => [ 'bigint' => '0' ], 'pg_partition_tree(oid)' => [ 'oid' => '$1' ], 'split_part(name, text, int)' => [ 'text' => 'NULL' ],
+	'format(text, name, name)' => [ 'text' => 'NULL' ], 'format(text, name)' => [ 'text' => 'NULL' ], 'octet_length(name)' => [ 'int' => '1' ],
+	'pg_get_indexdef(oid, int)' => [ 'text' => 'NULL' ], 'array_to_string(text[], text)' => [ 'text' => 'NULL' ],
+	'concat_ws(text, text, text)' => [ 'text' => 'NULL' ], 'unnest(text[])' => [ 'text' => 'NULL' ], 'max(int)' => [ 'int' => '1' ]);
+my $trapped = join('', map { "CREATE FUNCTION public.$_ RETURNS $traps{$_}[0] LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''trap: %'', current_query(); END';\n" }
+	  sort keys %traps);
+$trapped .= "CREATE FUNCTION public.divide(float8, $_) RETURNS float8 LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''trap: divide''; END';
+	CREATE OPERATOR public./ (FUNCTION = public.divide, LEFTARG = float8, RIGHTARG = $_);\n" foreach qw(bigint int);
+$node->safe_psql('trapped', "$trapped CREATE EXTENSION gpuann CASCADE;
+	CREATE TABLE items (v vector(2)); INSERT INTO items SELECT ARRAY[i, 0]::vector FROM generate_series(1, 9) i;
+	CREATE INDEX items_v ON items USING hnsw (v vector_l2_ops) WITH (m = 8, ef_construction = 32);
+	CREATE INDEX items_g ON items USING gpuann (v vector_cosine_ops); ANALYZE items");
+foreach my $query ('SELECT * FROM gpuann_migrate()', 'SELECT * FROM pg_stat_gpuann', 'SELECT * FROM gpuann_server_status')
+{
+	my ($rc, $out, $error) = $node->psql('trapped', $query);
+
+	is($error, '', "$query calls what it names");
+}
+
+# Options that gpuann refuses stop nobody.
+sql('CREATE TABLE odd (v vector(2)); CREATE INDEX odd_v ON odd USING hnsw (v vector_l2_ops);
+	ALTER INDEX odd_v SET (ef_construction = 4)');
+like(sql("SELECT statement || coalesce(note, '') FROM gpuann_migrate() WHERE index = 'odd_v'::regclass"), qr/USING gpuann \(v public.vector_l2_ops\)gpuann has not/,
+	'options that gpuann has not are left out, with a note');
 
 $node->stop;
 done_testing();

@@ -8,6 +8,8 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "build/build_parts.h"
 #include "build/build_threads.h"
 
@@ -37,6 +39,24 @@ build_bytes(void)
 /* ---- the number of lists ---- */
 
 /*
+ * Rows of a sample for which there is memory beside what training takes for so
+ * many lists.
+ */
+static double
+sample_room(const ListsBuild *build, const QuantizerShape *shape, uint32 lists)
+{
+	uint32		dims = build->format->dims;
+	KmeansTask	task = {.count = 1, .dims = dims, .lists = lists};
+	Size		row_bytes = dims * sizeof(float) * (shape->kind == QUANTIZER_PQ ? 2 : 1) + 32;
+	double		memory = (double) build_bytes() - kmeans_bytes(&task) -
+		(double) lists * dims * sizeof(float);
+
+	if (shape->kind == QUANTIZER_PQ)
+		memory -= quantizer_train_bytes(shape, 1);
+	return memory / row_bytes;
+}
+
+/*
  * Lists of the rows that there are: not more than were planned, nor than the
  * posting pages have room for, one page of each being filled in part.
  */
@@ -48,10 +68,17 @@ count_lists(const ListsBuild *build)
 	uint64		pages = (uint64) build->superblocks * format_postings(format);
 	uint64		full = (slots + build->lists->page_entries - 1) / build->lists->page_entries;
 	uint32		most = list_format_most(format, build->rows);
+	const GpuannOptions *options = (const GpuannOptions *) build->index->rd_options;
+	QuantizerShape shape = list_shape(format, build->lists);
 
 	if (pages <= full)
 		return 1;
-	return (uint32) Min(Min(build->lists->lists, most), pages - full);
+	most = (uint32) Min(Min(build->lists->lists, most), pages - full);
+	/* Who asks for a number gets it, or an error. */
+	if (options == NULL || options->lists <= 0)
+		while (most > 1 && sample_room(build, &shape, most) < most)
+			most -= (most + 7) / 8;
+	return most;
 }
 
 /* Say so if there are fewer lists than the option asks for. */
@@ -87,25 +114,19 @@ typedef struct Training
 static uint32
 sample_size(const ListsBuild *build, const QuantizerShape *shape)
 {
-	uint32		dims = build->format->dims;
-	double		wanted = Max((double) build->lists->lists * SAMPLE_OF_LIST, LEAST_SAMPLE);
-	KmeansTask	task = {.count = 1, .dims = dims, .lists = build->lists->lists};
-	Size		row_bytes = dims * sizeof(float) * (shape->kind == QUANTIZER_PQ ? 2 : 1) + 32;
-	double		memory = (double) build_bytes() - kmeans_bytes(&task) -
-		(double) task.lists * dims * sizeof(float);
+	uint32		lists = build->lists->lists;
+	double		wanted = Max((double) lists * SAMPLE_OF_LIST, LEAST_SAMPLE);
+	double		room = sample_room(build, shape, lists);
 
-	if (memory < (double) task.lists * row_bytes)
+	if (room < lists)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("%u lists do not fit into maintenance_work_mem", task.lists),
+				 errmsg("%u lists do not fit into maintenance_work_mem", lists),
 				 errhint("Increase maintenance_work_mem, or create the index with fewer lists.")));
 	if (shape->kind == QUANTIZER_PQ)
-	{
 		wanted = Max(wanted, (double) SAMPLE_OF_CODEWORD * (1 << shape->bits));
-		memory -= quantizer_train_bytes(shape, 1);
-	}
-	wanted = Min(wanted, memory / row_bytes);
-	return (uint32) Min(Max(wanted, build->lists->lists), build->rows);
+	wanted = Min(wanted, room);
+	return (uint32) Min(Max(wanted, lists), build->rows);
 }
 
 /*
@@ -146,13 +167,20 @@ subtract_item(void *argument, uint32_t item)
 	for (uint32 row = first; row < end; row++)
 	{
 		float	   *at = training->sample + (Size) row * dims;
+		bool		finite = true;
 		uint32		list;
 
 		if (training->control->interrupted(training->control->context))
 			return;
 		(void) centroids_nearest(&training->set, at, dims, 1, &list, NULL);
 		for (uint32 i = 0; i < dims; i++)
+		{
 			at[i] -= training->centroids[(Size) list * dims + i];
+			finite &= isfinite(at[i]);
+		}
+		/* one that overflows has no code, and teaches nothing */
+		if (!finite)
+			memset(at, 0, sizeof(float) * dims);
 	}
 }
 

@@ -56,6 +56,14 @@ checked_next(Relation index, const IndexFormat *format, BlockNumber at, BlockNum
 	return next;
 }
 
+/* Error out if a list has more pages than there are. */
+static void
+check_chain_length(Relation index, BlockNumber at, uint32 pages)
+{
+	if ((pages & 1023) == 0 && pages > RelationGetNumberOfBlocks(index))
+		report_corrupt(index, at, "the pages of a list form a circle");
+}
+
 /*
  * Visit one page of a list. False: it is not the list's any more. *next is
  * where the list goes on.
@@ -102,8 +110,7 @@ list_visit(Relation index, const IndexFormat *format, const ListFormat *lists, u
 		{
 			CHECK_FOR_INTERRUPTS();
 			ours = visit_page(index, format, lists, list, &next, visitor);
-			if ((++pages & 1023) == 0 && pages > RelationGetNumberOfBlocks(index))
-				report_corrupt(index, next, "the pages of a list form a circle");
+			check_chain_length(index, next, ++pages);
 		}
 		if (ours)
 			return;
@@ -203,6 +210,28 @@ put_entries(const ListFormat *lists, Page page, const PostingEntry *entries,
 }
 
 /*
+ * Know of the superblocks that inserts have begun meanwhile, and begin one if
+ * all posting pages are used.
+ */
+static void
+more_superblocks(ListWriter *writer, uint32 used)
+{
+	const IndexFormat *format = writer->format;
+	MetaPage	meta;
+	PendingBounds bounds;
+
+	if (writer->building)
+		elog(ERROR, "the posting pages do not suffice");
+	pending_bounds(writer->index, format, &meta, &bounds);
+	writer->superblocks = bounds.superblocks;
+	if (used / format_postings(format) >= writer->superblocks)
+		writer->superblocks = pending_add_superblock(writer->index, format);
+	if (used / format_postings(format) >= writer->superblocks)
+		report_corrupt(writer->index, directory_block(0),
+					   "more posting pages were used than there are");
+}
+
+/*
  * A posting page that no list has: a spare one, whose successor is then the
  * first spare one; or the next that was never used.
  */
@@ -220,11 +249,7 @@ find_unused(ListWriter *writer, BlockNumber *next_spare, bool *fresh)
 	if (*fresh)
 	{
 		if (used / format_postings(format) >= writer->superblocks)
-		{
-			if (writer->building)
-				elog(ERROR, "the posting pages do not suffice");
-			writer->superblocks = pending_add_superblock(writer->index, format);
-		}
+			more_superblocks(writer, used);
 		*next_spare = InvalidBlockNumber;
 		block = posting_block(format, used);
 		extend_to(writer->index, block);
@@ -259,6 +284,12 @@ add_page(ListWriter *writer, uint32 list, const PostingEntry *entries, const uns
 	Page		page;
 
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	/* what was used and what pages hold is changed by one record */
+	if (fresh && !PageIsNew(BufferGetPage(buffer)))
+	{
+		UnlockReleaseBuffer(buffer);
+		report_corrupt(writer->index, block, "a posting page that was never used has contents");
+	}
 	change_begin(&change, writer);
 	page = change_page(&change, buffer, true);
 	page_init(page, PAGE_POSTING,
@@ -445,12 +476,14 @@ list_remove(ListWriter *writer, uint32 list, EntryIsGone is_gone, void *context)
 {
 	BlockNumber block = read_list_head(writer->index, list).first;
 	uint32		removed = 0;
+	uint32		pages = 0;
 	PageHoles	holes;
 
 	(void) checked_next(writer->index, writer->format, directory_block(list), block);
 	for (; block != InvalidBlockNumber; block = holes.next)
 	{
 		CHECK_FOR_INTERRUPTS();
+		check_chain_length(writer->index, block, ++pages);
 		find_holes(writer, list, block, is_gone, context, &holes);
 		removed += holes.count;
 		while (holes.count > 0)

@@ -22,6 +22,7 @@
 #define RANKED_AT_ONCE	16
 #define PQ_RERANK		20		/* rows compared for each wanted, by estimates: bounds of pq exclude
 								 * few (bench/results/lists-2-cores.md) */
+#define PQ_TRAINED		16		/* rows for each codeword without which these say little */
 #define FIRST_ROOM		1024	/* rows that memory is allocated for at first */
 #define PAGE_ENTRIES	(GPUANN_PAYLOAD / sizeof(PostingEntry))
 #define COSINE_SLACK	1e-6	/* of lengths that were made one in single precision */
@@ -132,9 +133,9 @@ take_entries(void *context, const PostingEntry *entries, const unsigned char *co
 
 	if (search->count + count > search->allocated)
 	{
-		search->allocated = search->count + count;
-		search->candidates = repalloc(search->candidates,
-									  sizeof(ListCandidate) * search->allocated);
+		search->allocated = Max(search->count + count, 2 * search->allocated);
+		search->candidates = repalloc_huge(search->candidates,
+										   sizeof(ListCandidate) * (Size) search->allocated);
 	}
 	quantizer_estimate(search->quantizer, search->tables, search->base, codes, count, estimates,
 					   search->most_ranked > 0 ? NULL : bounds);
@@ -284,7 +285,9 @@ rerank_factor(const ListFormat *lists)
 {
 	if (gpuann_rerank != GPUANN_UNSET)
 		return (uint32) gpuann_rerank;
-	return lists->quantizer == QUANTIZER_PQ ? PQ_RERANK : 0;
+	if (lists->quantizer != QUANTIZER_PQ || lists->built_rows < (uint64) PQ_TRAINED << lists->bits)
+		return 0;
+	return PQ_RERANK;
 }
 
 static void

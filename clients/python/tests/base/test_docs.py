@@ -86,7 +86,8 @@ django.setup()
 def test_django_project(database: Database, tmp_path: Path) -> None:
     def django(code: str) -> None:
         # A process has one project, and test_django.py has another.
-        command([sys.executable, "-c", DJANGO + code], tmp_path)
+        # Without bytecode: a model written anew within a second would not be read.
+        command([sys.executable, "-c", DJANGO + code], tmp_path, PYTHONDONTWRITEBYTECODE="1")
 
     def write(name: str) -> None:
         path = tmp_path / f"search/{name}"

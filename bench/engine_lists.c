@@ -292,7 +292,7 @@ read_arguments(int argc, char **argv)
 	}
 	if (base_path == NULL || query_path == NULL || rows == 0 || dims == 0)
 	{
-		fprintf(stderr, "usage: lists --base FILE --query FILE -n ROWS -d DIMS [-q QUERIES] "
+		fprintf(stderr, "usage: engine_lists --base FILE --query FILE -n ROWS -d DIMS [-q QUERIES] "
 				"[--lists N] [--probes MOST] [--threads N] [--metric l2|ip|cosine] [--only KIND]\n");
 		exit(2);
 	}

@@ -8,13 +8,12 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
 #include "build/build_parts.h"
 #include "build/build_threads.h"
 
 #include "base/faults.h"
 #include "common/pg_prng.h"
+#include "engine/quantizer/lists_train.h"
 #include "lists/list_codes.h"
 #include "lists/postings.h"
 #include "link/local_engine.h"
@@ -25,7 +24,6 @@
 #define SAMPLE_OF_LIST	64		/* rows that centroids are trained on, for each list */
 #define SAMPLE_OF_CODEWORD	64	/* the same for codewords of pq */
 #define LEAST_SAMPLE	10000
-#define ROUNDS			10		/* of k-means */
 #define CHUNK_ROWS		16384	/* rows assigned at once, at most */
 #define ITEM_ROWS		256		/* ... by a thread */
 
@@ -100,13 +98,10 @@ tell_of_few_lists(const ListsBuild *build)
 
 typedef struct Training
 {
-	ListsBuild *build;
+	ListsTraining task;
 	float	   *sample;			/* count x dims */
 	uint32		count;
-	float	   *centroids;
-	void	   *codebook;
-	Centroids	set;			/* of the centroids */
-	const TrainControl *control;	/* of the threads at work */
+	float	   *floats;			/* centroids, then the codebook */
 	EngineStatus status;
 } Training;
 
@@ -155,79 +150,16 @@ draw_sample(const ListsBuild *build, Training *training)
 	pfree(vector);
 }
 
-/* An item of a thread: subtract from some rows of the sample their centroids. */
-static void
-subtract_item(void *argument, uint32_t item)
-{
-	Training   *training = argument;
-	uint32		dims = training->build->format->dims;
-	uint32		first = item * ITEM_ROWS;
-	uint32		end = Min(first + ITEM_ROWS, training->count);
-
-	for (uint32 row = first; row < end; row++)
-	{
-		float	   *at = training->sample + (Size) row * dims;
-		bool		finite = true;
-		uint32		list;
-
-		if (training->control->interrupted(training->control->context))
-			return;
-		(void) centroids_nearest(&training->set, at, dims, 1, &list, NULL);
-		for (uint32 i = 0; i < dims; i++)
-		{
-			at[i] -= training->centroids[(Size) list * dims + i];
-			finite &= isfinite(at[i]);
-		}
-		/* one that overflows has no code, and teaches nothing */
-		if (!finite)
-			memset(at, 0, sizeof(float) * dims);
-	}
-}
-
-/* Make the sample's rows what their centroids leave of them. */
-static void
-subtract_centroids(Training *training)
-{
-	uint32		lists = training->build->lists->lists;
-	uint32		dims = training->build->format->dims;
-	void	   *memory = aligned_alloc(64, TYPEALIGN(64, centroids_bytes(lists, dims)));
-
-	if (memory == NULL)
-	{
-		training->status = ENGINE_NO_MEMORY;
-		return;
-	}
-	centroids_init(&training->set, training->centroids, lists, dims, memory);
-	training->control->spread(training->control->context, subtract_item, training,
-							  (training->count + ITEM_ROWS - 1) / ITEM_ROWS);
-	free(memory);
-}
-
 /* In threads: centroids, then the codebook. */
 static void
 train(const TrainControl *control, void *arg)
 {
 	Training   *training = arg;
-	const ListFormat *lists = training->build->lists;
-	uint32		dims = training->build->format->dims;
-	QuantizerShape shape = list_shape(training->build->format, lists);
-	KmeansTask	task = {.rows = training->sample,
-						.stride = dims,
-						.count = training->count,
-						.dims = dims,
-						.lists = lists->lists,
-						.rounds = ROUNDS,
-						.seed = lists->seed,
-						.control = control};
+	double		inertia;
 
-	training->control = control;
-	training->status = kmeans_run(&task, training->centroids);
-	if (training->status != ENGINE_OK || quantizer_codebook_bytes(&shape) == 0)
-		return;
-	subtract_centroids(training);
-	if (training->status == ENGINE_OK)
-		training->status = quantizer_train(&shape, training->sample, training->count, control,
-										   training->codebook);
+	training->task.control = control;
+	training->status = lists_train(&training->task, training->sample, training->count,
+								   training->floats, &inertia);
 }
 
 /*
@@ -241,15 +173,15 @@ train_lists(ListsBuild *build)
 	QuantizerShape shape = list_shape(build->format, lists);
 	Size		centroid_bytes = (Size) lists->lists * dims * sizeof(float);
 	Size		codebook_bytes = quantizer_codebook_bytes(&shape);
-	Training	training = {.build = build};
+	Training	training = {.task = {.shape = shape, .lists = lists->lists,
+									 .rounds = LISTS_TRAIN_ROUNDS}};
 
 	if (build->rows == 0)
 		return;
 	training.count = sample_size(build, &shape);
 	training.sample = palloc_extended((Size) training.count * dims * sizeof(float),
 									  MCXT_ALLOC_HUGE);
-	training.centroids = palloc_extended(centroid_bytes, MCXT_ALLOC_HUGE);
-	training.codebook = palloc_extended(Max(codebook_bytes, 1), MCXT_ALLOC_HUGE);
+	training.floats = palloc_extended(centroid_bytes + codebook_bytes, MCXT_ALLOC_HUGE);
 	draw_sample(build, &training);
 	build_in_threads(local_engine_threads(), train, &training);
 	CHECK_FOR_INTERRUPTS();
@@ -257,11 +189,11 @@ train_lists(ListsBuild *build)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY),
 						errmsg("out of memory in training the lists of index \"%s\"",
 							   RelationGetRelationName(build->index))));
-	list_write_bytes(build->index, centroid_start(lists), centroid_bytes, training.centroids);
-	list_write_bytes(build->index, codebook_start(lists), codebook_bytes, training.codebook);
+	list_write_bytes(build->index, centroid_start(lists), centroid_bytes, training.floats);
+	list_write_bytes(build->index, codebook_start(lists), codebook_bytes,
+					 training.floats + (Size) lists->lists * dims);
 	pfree(training.sample);
-	pfree(training.centroids);
-	pfree(training.codebook);
+	pfree(training.floats);
 	FAULT_POINT("build-lists-trained");
 }
 

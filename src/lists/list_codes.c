@@ -259,16 +259,6 @@ aligned_memory(Size bytes)
 	return (void *) TYPEALIGN(64, palloc_extended(bytes + 64, MCXT_ALLOC_HUGE));
 }
 
-Size
-list_coder_bytes(const IndexFormat *format, const ListFormat *lists)
-{
-	QuantizerShape shape = list_shape(format, lists);
-
-	return (Size) lists->lists * format->dims * sizeof(float) +
-		centroids_bytes(lists->lists, format->dims) + quantizer_codebook_bytes(&shape) +
-		quantizer_open_bytes(&shape);
-}
-
 ListCoder *
 list_coder_open(Relation index, const IndexFormat *format, const ListFormat *lists)
 {

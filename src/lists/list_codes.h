@@ -66,9 +66,6 @@ typedef struct ListCoder
 extern ListCoder *list_coder_open(Relation index, const IndexFormat *format,
 								  const ListFormat *lists);
 
-/* Bytes that it takes. */
-extern Size list_coder_bytes(const IndexFormat *format, const ListFormat *lists);
-
 /* Rows on their way into lists. */
 typedef struct CodedRows
 {

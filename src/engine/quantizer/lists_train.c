@@ -2,6 +2,8 @@
  * lists_train.c
  *		Training of lists: k-means, then the quantizer on what it leaves.
  */
+#include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,6 +60,24 @@ lists_train_bytes(const ListsTraining *training, uint32_t count)
 	return centroids > codebook ? centroids : codebook;
 }
 
+/*
+ * Take a centroid off a row. One that overflows has no code: it becomes zero,
+ * so that it teaches nothing.
+ */
+static void
+make_residual(float *row, const float *centroid, uint32_t dims)
+{
+	bool		finite = true;
+
+	for (uint32_t i = 0; i < dims; i++)
+	{
+		row[i] -= centroid[i];
+		finite &= isfinite(row[i]) != 0;
+	}
+	if (!finite)
+		memset(row, 0, dims * sizeof(float));
+}
+
 /* TrainControl: make residuals of a piece of the sample. */
 static void
 make_residuals(void *argument, uint32_t piece)
@@ -77,8 +97,7 @@ make_residuals(void *argument, uint32_t piece)
 
 		centroids_nearest(work->set, row, dims, count, nearest, NULL);
 		for (uint32_t i = 0; i < count; i++, row += dims)
-			for (uint32_t d = 0; d < dims; d++)
-				row[d] -= work->set->centroids[(size_t) nearest[i] * dims + d];
+			make_residual(row, work->set->centroids + (size_t) nearest[i] * dims, dims);
 	}
 }
 

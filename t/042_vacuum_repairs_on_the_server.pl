@@ -39,8 +39,10 @@ sub on_server
 {
 	my ($what) = @_;
 	my $there = repaired_there();
-	my $answer = $session->query($vacuum);
+	my $answer;
 
+	ok(await_horizon($node), "$what: the dead are seen by nobody");
+	$answer = $session->query($vacuum);
 	is(join("\n", $answer->{error}, @{ $answer->{notices} }), '', "$what: VACUUM ends well");
 	is(repaired_there() - $there, 1, "$what: repaired on the server");
 }

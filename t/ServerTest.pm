@@ -18,7 +18,7 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 
 our @EXPORT = qw(
-  server_node server_pid launcher_pid worker_pid await await_cluster await_server await_mirror figure status by_server by_pages
+  server_node server_pid launcher_pid worker_pid await await_cluster await_server await_mirror await_horizon figure status by_server by_pages
   by_table same_graph_answers log_count alive engine
 );
 
@@ -46,6 +46,15 @@ sub status
 {
 	my ($node, $column) = @_;
 	return $node->safe_psql('postgres', "SELECT $column FROM gpuann_server_status");
+}
+
+# Nobody sees rows any more that are deleted by now: VACUUM takes them. A slice of a mirror's worker holds a snapshot of the catalog.
+sub await_horizon
+{
+	my ($node) = @_;
+	return await('no snapshot is older', sub {
+		$node->safe_psql('postgres', 'SELECT count(*) FROM pg_stat_activity WHERE age(backend_xmin) > 0 AND pid <> pg_backend_pid()') eq '0';
+	});
 }
 
 sub figure

@@ -54,6 +54,8 @@ typedef struct Settings
 								 * one of all; 0: not */
 	uint32_t	filter;			/* this many rows in a hundred pass; 0: no filter */
 	bool		by_rows;		/* graph searches measure stored rows, not codes */
+	uint64_t	memory_limit;	/* bytes of the engine's memory; 0: its default */
+	uint64_t	host_rows;		/* bytes of host memory that rows may go on in */
 	uint32_t	efs[MOST_LIST];
 	uint32_t	nefs;
 	uint32_t	batches[MOST_LIST];
@@ -62,7 +64,7 @@ typedef struct Settings
 
 static Settings set = {
 	NULL, NULL, NULL, NULL, ELEMENT_FLOAT, METRIC_L2, 1000000, 128, 32, 100, 10, 0, 2000,
-	0, 0, false, 0, 0, 0, false, {32, 48, 64, 96, 128}, 5, {1, 16, 64, 256, 1024, 10000}, 6
+	0, 0, false, 0, 0, 0, false, 0, 0, {32, 48, 64, 96, 128}, 5, {1, 16, 64, 256, 1024, 10000}, 6
 };
 static const EngineOps *ops;
 static Engine *engine;
@@ -414,16 +416,22 @@ load(void)
 	MirrorSpec spec = {set.dims,	   set.type,		 set.metric,
 					   METHOD_GRAPH,   set.degree,		 set.rows,
 					   RESIDENCY_FULL, PLACEMENT_SINGLE, -1,			 {0}};
+	MirrorInfo	info;
 	EngineJob	job = {.kind = JOB_APPEND, .count = set.rows - set.more};
 	EngineError error = {0};
 	struct stat found;
 	void	   *vectors = read_file(set.base, bytes * set.rows);
 	uint32_t   *versions = need(calloc(set.rows, sizeof(uint32_t)));
 
+	if (set.host_rows > 0)
+		spec.residency = RESIDENCY_COMPRESSED;
 	must(ops->mirror_create(engine, &spec, &mirror, &error), &error, "mirror");
 	job.vectors = vectors;
 	job.versions = versions;
 	run_job(job, "appended", false);
+	must(ops->mirror_info(engine, mirror, &info, &error), &error, "info");
+	if (set.host_rows > 0)
+		printf("* of the rows %.0f MiB are in host memory\n", info.host_bytes / 1048576.0);
 	if (set.graph != NULL && stat(set.graph, &found) == 0)
 		load_graph();
 	else
@@ -656,7 +664,8 @@ usage(void)
 		stderr,
 		"usage: engine --base FILE --query FILE -n ROWS -d DIMS [--engine-library FILE] [--type float|half|bit] [--metric l2|ip|cosine|l1|hamming|jaccard]\n"
 		"       [--degree N] [--ef-construction N] [-k N] [--graph FILE] [--ef LIST] [--batch LIST] [--truths N] [--seeds N]\n"
-		"       [--more ROWS] [--beside] [--candidates ROWS] [--dead PERCENT] [--repair JOBS] [--filter PERCENT] [--search-by-rows]\n");
+		"       [--more ROWS] [--beside] [--candidates ROWS] [--dead PERCENT] [--repair JOBS] [--filter PERCENT] [--search-by-rows]\n"
+		"       [--memory-limit MB] [--host-rows MB]\n");
 	exit(2);
 }
 
@@ -682,6 +691,8 @@ parse(int argc, char **argv)
 											{"dead", 1, NULL, 'x'},
 											{"repair", 1, NULL, 'r'},
 											{"search-by-rows", 0, NULL, 'R'},
+											{"memory-limit", 1, NULL, 'L'},
+											{"host-rows", 1, NULL, 'H'},
 											{NULL, 0, NULL, 0}};
 	int			option;
 
@@ -710,6 +721,8 @@ parse(int argc, char **argv)
 			case 'r': set.repair = (uint32_t) atoi(optarg); break;
 			case 'f': set.filter = (uint32_t) atoi(optarg); break;
 			case 'R': set.by_rows = true; break;
+			case 'L': set.memory_limit = (uint64_t) atol(optarg) << 20; break;
+			case 'H': set.host_rows = (uint64_t) atol(optarg) << 20; break;
 			case 'n': set.rows = (uint32_t) atoi(optarg); break;
 			case 'd': set.dims = (uint32_t) atoi(optarg); break;
 			case 'k': set.k = (uint32_t) atoi(optarg); break;
@@ -755,6 +768,8 @@ main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	parse(argc, argv);
 	config.forced.search_by_rows = set.by_rows;
+	config.memory_limit = set.memory_limit;
+	config.host_rows_limit = set.host_rows;
 	ops = cpu_engine_ops();
 	if (set.library != NULL)
 	{

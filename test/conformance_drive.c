@@ -232,18 +232,23 @@ void
 world_link(World *world)
 {
 	EngineJob	job = {.kind = JOB_LINK, .mirror = world->mirror, .ef_construction = 64};
-	MirrorInfo	info = world_info(world);
 	JobProgress progress;
 	LinkResult	result;
 	JobId		id;
 
-	if (info.host_bytes > 0 || (options.cpu_graphs && info.linked == 0))
+	if (options.cpu_graphs && world_info(world).linked == 0)
 	{
 		world_link_by_cpu(world);
 		return;
 	}
 	id = start_job(&job);
-	must(end_job(id, &progress), &progress.error, "link");
+	if (end_job(id, &progress) == ENGINE_NO_MEMORY && world_info(world).host_bytes > 0)
+	{
+		ops->job_release(engine, id);
+		world_link_by_cpu(world);
+		return;
+	}
+	must(progress.status, &progress.error, "link");
 	CHECK(ops->job_link_result(engine, id, &result) == ENGINE_OK, "no result of a completed link");
 	keep_seeds(world, result.seeds, result.nseeds);
 	ops->job_release(engine, id);

@@ -242,18 +242,15 @@ link_can(const CudaEngine *engine, CudaJob *job)
 	MirrorView view = mirror_view(mirror);
 	size_t most = engine->device.sharedMemPerBlockOptin;
 
-	/* links measure rows as stored: over the bus a processor is faster */
-	if (mirror->rows > mirror_near_rows(mirror))
-		engine_error(&job->error, ENGINE_UNSUPPORTED,
-					 "rows of this mirror are in host memory: they are not linked on the device");
-	else if (link_walk_bytes(&view, job->in.ef_construction) > most - 1024 ||
+	if (link_walk_bytes(&view, job->in.ef_construction) > most - 1024 ||
 			 (job->in.kind == JOB_REPAIR && link_repair_bytes(mirror->spec.degree) > most))
+	{
 		engine_error(&job->error, ENGINE_UNSUPPORTED,
 					 "rows of %u dimensions are not linked on the device with %u candidates",
 					 mirror->spec.dims, job->in.ef_construction);
-	else
-		return true;
-	return false;
+		return false;
+	}
+	return true;
 }
 
 EngineStatus

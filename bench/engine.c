@@ -27,8 +27,9 @@
 #define RUN_SECONDS		0.3		/* of one figure: more runs than LEAST_RUNS as long as they take
 								 * less */
 #define GRAPH_SLICE		65536u	/* rows of a graph file per job */
-#define JOB_POLL_US		1000	/* between looks at a job: polling all the time takes a
-								 * processor, and the engine's lock */
+#define JOB_POLL_US		1000	/* between looks at a job that wakes nobody: polling all the time
+								 * takes a processor, and the engine's lock */
+#define WAKE_POLL_US	10
 
 /* What the command line chose. */
 typedef struct Settings
@@ -70,6 +71,7 @@ static const EngineOps *ops;
 static Engine *engine;
 static MirrorId mirror;
 static volatile uint32_t wakes;
+static uint32_t seen_wakes;		/* before the last poll of a job */
 static double (*device_us) (void);	/* of a build for tuning: what launches took since it was asked
 									 * last; NULL: not told */
 
@@ -95,11 +97,20 @@ read_file(const char *path, size_t bytes)
 	return memory;
 }
 
+/* Wait until the engine calls, or for a while. */
+static void
+await_wake(void)
+{
+	const struct timespec pause = {0, WAKE_POLL_US * 1000};
+
+	for (uint32_t i = 0; wakes == seen_wakes && i < JOB_POLL_US / WAKE_POLL_US; i++)
+		(void) nanosleep(&pause, NULL);
+}
+
 /* Run a job to its end; keep: the caller releases it. */
 static JobId
 run_job(EngineJob job, const char *what, bool keep)
 {
-	const struct timespec pause = {0, JOB_POLL_US * 1000};
 	EngineError error = {0};
 	JobProgress progress;
 	EngineQuery *none[1];
@@ -111,11 +122,12 @@ run_job(EngineJob job, const char *what, bool keep)
 	must(ops->job_submit(engine, &job, &id, &error), &error, what);
 	for (;;)
 	{
+		seen_wakes = wakes;
 		must(ops->poll(engine, none, 0, &count, &error), &error, what);
 		ops->job_poll(engine, id, &progress);
 		if (progress.completed)
 			break;
-		(void) nanosleep(&pause, NULL);
+		await_wake();
 	}
 	must(progress.status, &progress.error, what);
 	if (what[0] != 0)

@@ -242,7 +242,8 @@ world_link(World *world)
 		return;
 	}
 	id = start_job(&job);
-	if (end_job(id, &progress) == ENGINE_NO_MEMORY && world_info(world).host_bytes > 0)
+	if ((end_job(id, &progress) == ENGINE_NO_MEMORY || progress.status == ENGINE_UNSUPPORTED) &&
+		world_info(world).host_bytes > 0)
 	{
 		ops->job_release(engine, id);
 		world_link_by_cpu(world);

@@ -47,7 +47,8 @@
 
 #define SEEDS_ROOM 65536u /* seeds of a mirror, at most (src/engine/prune.h) */
 #define PIECES 4u						/* pieces of jobs in flight */
-#define PIECE_BYTES ((size_t) 1 << 20)	/* of a job, staged at once */
+#define PIECE_BYTES ((size_t) 4 << 20)	/* of a job, staged at once, */
+#define BUSY_PIECE_BYTES ((size_t) 1 << 20) /* while queries are about */
 
 /* A slot's state, on the host. */
 #define SLOT_DEAD 1u   /* no answer */

@@ -11,7 +11,7 @@
  * searches: every neighbour of a half-replaced row is a published slot.
  *
  * Kernels: 256 threads; one thread per slot for versions and bits, a warp per
- * row for vectors, two threads per row for norms. They move a piece (1 MiB at
+ * row for vectors, two threads per row for norms. They move a piece (4 MiB at
  * most) once and are bound by launch latency. Launched by jobs.cu.
  */
 #include <string.h>
@@ -20,6 +20,7 @@
 #include "cuda/engine/internal.h"
 
 #define THREADS 256u
+#define STAGED_CHUNK ((size_t) 256 << 10) /* bytes of vectors that a thread stages at once */
 
 static inline uint32_t
 blocks_for(uint64_t threads)
@@ -192,29 +193,65 @@ compute_norms(CudaEngine *engine, const CudaMirror *mirror, const uint32_t *slot
 	return upload_launched(engine);
 }
 
-/* Stage vectors with their padding. */
-static void
-stage_vectors(const CudaMirror *mirror, unsigned char *to, const unsigned char *vectors,
-			  uint32_t count)
+/* Vectors on their way into a piece. */
+struct StagedRows
 {
-	if (mirror->stride == mirror->vector_bytes)
+	const CudaMirror *mirror;
+	unsigned char *to;
+	const unsigned char *vectors;
+	uint32_t count;
+	uint32_t chunk; /* rows of a chunk */
+};
+
+/* Stage a chunk of vectors with their padding. */
+static void
+stage_rows(void *arg, uint32_t chunk)
+{
+	const StagedRows *rows = (const StagedRows *) arg;
+	size_t stride = rows->mirror->stride;
+	size_t bytes = rows->mirror->vector_bytes;
+	uint32_t first = chunk * rows->chunk;
+	uint32_t end = at_most(rows->count, first + rows->chunk);
+
+	if (stride == bytes)
 	{
-		memcpy(to, vectors, (size_t) count * mirror->stride);
+		memcpy(rows->to + first * stride, rows->vectors + first * bytes, (end - first) * stride);
 		return;
 	}
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = first; i < end; i++)
 	{
-		memcpy(to, vectors + (size_t) i * mirror->vector_bytes, mirror->vector_bytes);
-		memset(to + mirror->vector_bytes, 0, mirror->stride - mirror->vector_bytes);
-		to += mirror->stride;
+		memcpy(rows->to + i * stride, rows->vectors + i * bytes, bytes);
+		memset(rows->to + i * stride + bytes, 0, stride - bytes);
 	}
+}
+
+/*
+ * Stage vectors. One processor copies fewer bytes in a second than the bus
+ * takes: many are staged by several.
+ */
+static void
+stage_vectors(CudaEngine *engine, const CudaMirror *mirror, unsigned char *to,
+			  const unsigned char *vectors, uint32_t count)
+{
+	uint32_t chunk = (uint32_t) (STAGED_CHUNK / mirror->stride) + 1;
+	StagedRows rows = {mirror, to, vectors, count, chunk};
+
+	if (count > 2 * chunk && engine->pool.nthreads > 0)
+	{
+		host_pool_begin(&engine->pool, stage_rows, &rows, (count + chunk - 1) / chunk);
+		host_pool_end(&engine->pool);
+		return;
+	}
+	rows.chunk = count;
+	stage_rows(&rows, 0);
 }
 
 /* How many rows of so many bytes each a piece holds, of those left. */
 static uint32_t
-rows_of_piece(size_t row_bytes, uint32_t left)
+rows_of_piece(const CudaEngine *engine, size_t row_bytes, uint32_t left)
 {
-	size_t rows = (PIECE_BYTES - 256) / row_bytes;
+	size_t bytes = queries_about(engine) ? BUSY_PIECE_BYTES : PIECE_BYTES;
+	size_t rows = (bytes - 256) / row_bytes;
 
 	return rows < left ? (uint32_t) rows : left;
 }
@@ -277,7 +314,7 @@ piece_append(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	uint32_t count =
-		rows_of_piece(mirror->stride + 2 * sizeof(uint32_t) + 1, job->in.count - job->done);
+		rows_of_piece(engine, mirror->stride + 2 * sizeof(uint32_t) + 1, job->in.count - job->done);
 	uint32_t slot = job->in.first_slot + job->done;
 	uint32_t *list =
 		(uint32_t *) mirror->pending[mirror->pending_side].base + mirror->nlisted + job->npending;
@@ -295,7 +332,7 @@ piece_append(CudaEngine *engine, CudaJob *job)
 	Place pending = upload_take(piece, &used, count * sizeof(uint32_t));
 
 	stage_vectors(
-		mirror, vectors.staged,
+		engine, mirror, vectors.staged,
 		(const unsigned char *) job->in.vectors + (size_t) job->done * mirror->vector_bytes, count);
 	memcpy(versions.staged, job->in.versions + job->done, count * sizeof(uint32_t));
 	for (uint32_t i = 0; i < count; i++)
@@ -372,7 +409,7 @@ piece_overwrite(CudaEngine *engine, CudaJob *job)
 	CudaMirror *mirror = job->mirror;
 	const uint32_t *named = job->in.slots + job->done;
 	uint32_t count =
-		rows_of_piece(mirror->stride + 3 * sizeof(uint32_t), job->in.count - job->done);
+		rows_of_piece(engine, mirror->stride + 3 * sizeof(uint32_t), job->in.count - job->done);
 	uint32_t *list = (uint32_t *) mirror->pending[mirror->pending_side].base + mirror->nlisted;
 	Piece *piece = piece_free(engine);
 	size_t used = 0;
@@ -388,7 +425,7 @@ piece_overwrite(CudaEngine *engine, CudaJob *job)
 	Place pending = upload_take(piece, &used, count * sizeof(uint32_t));
 
 	stage_vectors(
-		mirror, vectors.staged,
+		engine, mirror, vectors.staged,
 		(const unsigned char *) job->in.vectors + (size_t) job->done * mirror->vector_bytes, count);
 	memcpy(slots.staged, named, count * sizeof(uint32_t));
 	memcpy(versions.staged, job->in.versions + job->done, count * sizeof(uint32_t));
@@ -423,7 +460,7 @@ piece_dead(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	const uint32_t *named = job->in.slots + job->done;
-	uint32_t count = rows_of_piece(2 * sizeof(uint32_t), job->in.count - job->done);
+	uint32_t count = rows_of_piece(engine, 2 * sizeof(uint32_t), job->in.count - job->done);
 	Piece *piece = piece_free(engine);
 	size_t used = 0;
 
@@ -467,7 +504,7 @@ piece_graph(CudaEngine *engine, CudaJob *job)
 	CudaMirror *mirror = job->mirror;
 	uint32_t degree = mirror->spec.degree;
 	const uint32_t *named = job->in.slots + job->done;
-	uint32_t n = rows_of_piece((degree + 1) * sizeof(uint32_t), job->in.count - job->done);
+	uint32_t n = rows_of_piece(engine, (degree + 1) * sizeof(uint32_t), job->in.count - job->done);
 	Piece *piece = piece_free(engine);
 	size_t used = 0;
 
@@ -509,7 +546,7 @@ piece_graph(CudaEngine *engine, CudaJob *job)
 bool
 piece_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count, uint32_t *to)
 {
-	uint32_t n = rows_of_piece(sizeof(uint32_t), count - job->done);
+	uint32_t n = rows_of_piece(engine, sizeof(uint32_t), count - job->done);
 	Piece *piece = piece_free(engine);
 
 	if (piece == NULL)

@@ -372,8 +372,8 @@ typedef enum JobKind
  * has completed. Jobs of one mirror run in the order submitted. A failed job
  * leaves the mirror as it was, but for JOB_LINK and JOB_REPAIR, which may have
  * done a part. A link is refused by ENGINE_UNSUPPORTED (a GPU's, of a mirror
- * with rows in host memory, or whose searches for candidates exceed the shared
- * memory) or ENGINE_NO_MEMORY, with an empty result: then nothing has changed,
+ * with rows in host memory, if it repairs or rows have no codes, or whose
+ * searches for candidates exceed the shared memory) or ENGINE_NO_MEMORY, with an empty result: then nothing has changed,
  * the caller links by other means, and tells the graph by JOB_GRAPH and
  * JOB_SEEDS.
  *

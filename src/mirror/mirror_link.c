@@ -17,8 +17,8 @@
  * early and stays open for them, because queries scan rows exactly until the
  * engine has linked them, whether or not the pages have their graph rows.
  *
- * An engine may refuse: a GPU links no mirror with rows in host memory, nor
- * where it lacks memory to. What it has linked of the pass is written, and for
+ * An engine may refuse: a GPU where it lacks memory to, or where rows are in
+ * host memory and have no codes. What it has linked of the pass is written, and for
  * REFUSED_MS rows are linked over pages, from where the mirror takes the graph.
  */
 #include "base/base.h"

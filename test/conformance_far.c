@@ -339,7 +339,7 @@ grows_out(void)
 	check_exact("after it has grown", world, 2);
 }
 
-/* Ask for the place of every so many rows; returns how many were found there. */
+/* Ask for the places of every so many rows; returns how many were there. */
 static uint32_t
 rows_found(const World *world, uint32_t step)
 {

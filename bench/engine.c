@@ -18,7 +18,8 @@
 
 #include "program.h"
 
-#define MOST_QUERIES	10000u
+#define MOST_QUERIES	10000u	/* of the file */
+#define MOST_BATCH		100000u	/* queries at once: those of the file, again and again */
 #define MOST_LIST		16
 #define MOST_LONE		20000
 #define WARM_UPS		10
@@ -55,6 +56,7 @@ typedef struct Settings
 								 * one of all; 0: not */
 	uint32_t	filter;			/* this many rows in a hundred pass; 0: no filter */
 	bool		by_rows;		/* graph searches measure stored rows, not codes */
+	bool		cold;			/* before each batch that is measured all rows are read */
 	uint64_t	memory_limit;	/* bytes of the engine's memory; 0: its default */
 	uint64_t	host_rows;		/* bytes of host memory that rows may go on in */
 	uint32_t	efs[MOST_LIST];
@@ -65,7 +67,7 @@ typedef struct Settings
 
 static Settings set = {
 	NULL, NULL, NULL, NULL, ELEMENT_FLOAT, METRIC_L2, 1000000, 128, 32, 100, 10, 0, 2000,
-	0, 0, false, 0, 0, 0, false, 0, 0, {32, 48, 64, 96, 128}, 5, {1, 16, 64, 256, 1024, 10000}, 6
+	0, 0, false, 0, 0, 0, false, false, 0, 0, {32, 48, 64, 96, 128}, 5, {1, 16, 64, 256, 1024, 10000}, 6
 };
 static const EngineOps *ops;
 static Engine *engine;
@@ -473,8 +475,8 @@ load(void)
 static double
 run_batch(EngineQuery *queries, uint32_t count)
 {
-	static EngineQuery *all[MOST_QUERIES];
-	static EngineQuery *done[MOST_QUERIES];
+	static EngineQuery *all[MOST_BATCH];
+	static EngineQuery *done[MOST_BATCH];
 	EngineError error = {0};
 	uint32_t	left = count;
 	double		start;
@@ -487,7 +489,7 @@ run_batch(EngineQuery *queries, uint32_t count)
 	{
 		uint32_t	n;
 
-		must(ops->poll(engine, done, MOST_QUERIES, &n, &error), &error, "poll");
+		must(ops->poll(engine, done, MOST_BATCH, &n, &error), &error, "poll");
 		left -= n;
 	}
 	return now() - start;
@@ -500,6 +502,28 @@ compare_seconds(const void *left, const void *right)
 	double		b = *(const double *) right;
 
 	return a < b ? -1 : a > b;
+}
+
+static int
+compare_counts(const void *left, const void *right)
+{
+	uint32_t	a = *(const uint32_t *) left;
+	uint32_t	b = *(const uint32_t *) right;
+
+	return a < b ? -1 : a > b;
+}
+
+/* Read all rows, so that no cache has what queries read before. */
+static void
+read_all_rows(const EngineQuery *like)
+{
+	SearchResult *nearest = need(malloc(set.k * sizeof(SearchResult)));
+	EngineQuery query = *like;
+
+	query.method = METHOD_EXACT;
+	query.results = nearest;
+	run_batch(&query, 1);
+	free(nearest);
 }
 
 /* Seconds of a batch over several runs. */
@@ -532,8 +556,10 @@ measure(EngineQuery *queries, uint32_t batch)
 		double		taken,
 					resident;
 
-		if (at + batch > MOST_QUERIES)
+		if (at + batch > MOST_BATCH)
 			at = 0;
+		if (set.cold)
+			read_all_rows(&queries[at]);
 		taken = run_batch(queries + at, batch);
 		resident = device_us != NULL ? device_us() * 1e-6 : 0;
 		if (run >= WARM_UPS)
@@ -617,11 +643,12 @@ until_woken(EngineQuery *queries)
 static void
 report_ef(EngineQuery *queries, const SearchResult *truth, uint32_t ef)
 {
+	static uint32_t rounds[MOST_QUERIES];
 	double		expanded = 0,
 				distances = 0,
 				iterations = 0;
 
-	for (uint32_t i = 0; i < MOST_QUERIES; i++)
+	for (uint32_t i = 0; i < MOST_BATCH; i++)
 	{
 		queries[i].method = METHOD_GRAPH;
 		queries[i].ef = ef;
@@ -633,12 +660,18 @@ report_ef(EngineQuery *queries, const SearchResult *truth, uint32_t ef)
 		expanded += queries[i].counters.expanded;
 		distances += queries[i].counters.distances;
 		iterations += queries[i].counters.iterations;
+		rounds[i] = queries[i].counters.iterations;
 	}
+	qsort(rounds, MOST_QUERIES, sizeof(uint32_t), compare_counts);
 	printf(
 		"\nef %u: recall@1 %.4f, recall@%u %.4f; rows expanded %.1f, rounds %.1f, distances %.0f a query; woken after %.0f us\n\n",
 		ef, recall_at(queries, truth, set.k, 1), set.k, recall_at(queries, truth, set.k, set.k),
 		expanded / MOST_QUERIES, iterations / MOST_QUERIES, distances / MOST_QUERIES,
 		until_woken(queries) * 1e6);
+	printf("rounds of the least query, of 1, 10, 50, 90, 99 and 99.9 in 100, and of the last: %u, %u, %u, %u, %u, %u, %u, %u\n\n",
+		   rounds[0], rounds[MOST_QUERIES / 100], rounds[MOST_QUERIES / 10],
+		   rounds[MOST_QUERIES / 2], rounds[MOST_QUERIES / 10 * 9], rounds[MOST_QUERIES / 100 * 99],
+		   rounds[MOST_QUERIES / 1000 * 999], rounds[MOST_QUERIES - 1]);
 	printf(
 		"| batch | median us | least | nine in ten | queued | in the engine | queries/s | runs |%s\n|---|---|---|---|---|---|---|---|%s\n",
 		device_us != NULL ? " on the device, us | queries/s there |" : "",
@@ -677,7 +710,7 @@ usage(void)
 		"usage: engine --base FILE --query FILE -n ROWS -d DIMS [--engine-library FILE] [--type float|half|bit] [--metric l2|ip|cosine|l1|hamming|jaccard]\n"
 		"       [--degree N] [--ef-construction N] [-k N] [--graph FILE] [--ef LIST] [--batch LIST] [--truths N] [--seeds N]\n"
 		"       [--more ROWS] [--beside] [--candidates ROWS] [--dead PERCENT] [--repair JOBS] [--filter PERCENT] [--search-by-rows]\n"
-		"       [--memory-limit MB] [--host-rows MB]\n");
+		"       [--memory-limit MB] [--host-rows MB] [--cold]\n");
 	exit(2);
 }
 
@@ -705,6 +738,7 @@ parse(int argc, char **argv)
 											{"search-by-rows", 0, NULL, 'R'},
 											{"memory-limit", 1, NULL, 'L'},
 											{"host-rows", 1, NULL, 'H'},
+											{"cold", 0, NULL, 'F'},
 											{NULL, 0, NULL, 0}};
 	int			option;
 
@@ -734,6 +768,7 @@ parse(int argc, char **argv)
 			case 'f': set.filter = (uint32_t) atoi(optarg); break;
 			case 'R': set.by_rows = true; break;
 			case 'L': set.memory_limit = (uint64_t) atol(optarg) << 20; break;
+			case 'F': set.cold = true; break;
 			case 'H': set.host_rows = (uint64_t) atol(optarg) << 20; break;
 			case 'n': set.rows = (uint32_t) atoi(optarg); break;
 			case 'd': set.dims = (uint32_t) atoi(optarg); break;
@@ -744,7 +779,7 @@ parse(int argc, char **argv)
 		set.more >= set.rows || set.candidates > set.rows || set.dead > 100)
 		usage();
 	for (uint32_t i = 0; i < set.nbatches; i++)
-		if (set.batches[i] == 0 || set.batches[i] > MOST_QUERIES)
+		if (set.batches[i] == 0 || set.batches[i] > MOST_BATCH)
 			usage();
 }
 
@@ -767,7 +802,7 @@ int
 main(int argc, char **argv)
 {
 	EngineConfig config = {.device = -1, .wake = count_wake};
-	EngineQuery *queries = need(calloc(MOST_QUERIES, sizeof(EngineQuery)));
+	EngineQuery *queries = need(calloc(MOST_BATCH, sizeof(EngineQuery)));
 	EngineError error = {0};
 	EngineMemory memory;
 	EngineInfo	info;
@@ -809,23 +844,23 @@ main(int argc, char **argv)
 		   memory.norms / 1048576.0, memory.state / 1048576.0);
 	bytes = engine_vector_bytes(set.type, set.dims);
 	vectors = read_file(set.query, bytes * MOST_QUERIES);
-	results = need(calloc((size_t) MOST_QUERIES * set.k, sizeof(SearchResult)));
+	results = need(calloc((size_t) MOST_BATCH * set.k, sizeof(SearchResult)));
 	truth = need(calloc((size_t) MOST_QUERIES * set.k, sizeof(SearchResult)));
 	if (set.filter > 0)
 		filter = make_filter();
-	for (uint32_t i = 0; i < MOST_QUERIES; i++)
+	for (uint32_t i = 0; i < MOST_BATCH; i++)
 	{
 		queries[i].mirror = mirror;
 		queries[i].method = METHOD_EXACT;
 		queries[i].k = set.k;
-		queries[i].vector = vectors + i * bytes;
-		queries[i].results = truth + (size_t) i * set.k;
+		queries[i].vector = vectors + i % MOST_QUERIES * bytes;
+		queries[i].results = truth + (size_t) (i % MOST_QUERIES) * set.k;
 		queries[i].filter = filter;
 		queries[i].filter_slots = filter != NULL ? set.rows : 0;
 	}
 	printf("* true nearest rows of %u queries: %.2f s\n", set.truths,
 		   run_batch(queries, set.truths));
-	for (uint32_t i = 0; i < MOST_QUERIES; i++)
+	for (uint32_t i = 0; i < MOST_BATCH; i++)
 		queries[i].results = results + (size_t) i * set.k;
 	for (uint32_t i = 0; i < set.nefs; i++)
 		report_ef(queries, truth, set.efs[i]);

@@ -67,7 +67,8 @@ typedef struct Settings
 
 static Settings set = {
 	NULL, NULL, NULL, NULL, ELEMENT_FLOAT, METRIC_L2, 1000000, 128, 32, 100, 10, 0, 2000,
-	0, 0, false, 0, 0, 0, false, false, 0, 0, {32, 48, 64, 96, 128}, 5, {1, 16, 64, 256, 1024, 10000}, 6
+	0, 0, false, 0, 0, 0, false, false, 0, 0, {32, 48, 64, 96, 128}, 5,
+	{1, 16, 64, 256, 1024, 10000}, 6
 };
 static const EngineOps *ops;
 static Engine *engine;

@@ -30,8 +30,8 @@ typedef struct FarSpec
 	uint32_t	capacity;		/* of the mirror, when it is made; 0: all rows */
 	Shape		shape;
 	double		share;
-	uint32_t	kept;			/* rows of another mirror, of as many dimensions, that is there until
-								 * it is dropped: so much memory is free then */
+	uint32_t	kept;			/* rows of another mirror, of as many dimensions, that is there
+								 * until it is dropped: so much memory is free then */
 } FarSpec;
 
 static MirrorId kept_mirror;

@@ -3,9 +3,9 @@
  *		What kernels get to see of a mirror's lists of codes.
  *
  * A block has 32 places: their slots, then the codes as words. Word w of the
- * code at place p is words[w * 32 + p], so that a warp that reads a word of each
- * of its codes reads 128 bytes in a row. A code is what quantizer_encode() makes
- * (src/engine/quantizer), byte for byte, in words of 4 bytes.
+ * code at place p is words[w * 32 + p], so that a warp that reads a word of
+ * each of its codes reads 128 bytes in a row. A code is what
+ * quantizer_encode() makes (src/engine/quantizer), in words of 4 bytes.
  */
 #ifndef GPUANN_CUDA_LISTS_VIEW_H
 #define GPUANN_CUDA_LISTS_VIEW_H

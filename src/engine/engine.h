@@ -373,9 +373,9 @@ typedef enum JobKind
  * leaves the mirror as it was, but for JOB_LINK and JOB_REPAIR, which may have
  * done a part. A link is refused by ENGINE_UNSUPPORTED (a GPU's, of a mirror
  * with rows in host memory, if it repairs or rows have no codes, or whose
- * searches for candidates exceed the shared memory) or ENGINE_NO_MEMORY, with an empty result: then nothing has changed,
- * the caller links by other means, and tells the graph by JOB_GRAPH and
- * JOB_SEEDS.
+ * searches for candidates exceed the shared memory) or ENGINE_NO_MEMORY, with
+ * an empty result: then nothing has changed, the caller links by other means,
+ * and tells the graph by JOB_GRAPH and JOB_SEEDS.
  *
  * A mirror with lists links by assigning slots to the nearest centroid and
  * encoding them; JOB_GRAPH says which slot is in which list (NO_SLOT: leave

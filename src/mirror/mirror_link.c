@@ -18,8 +18,9 @@
  * engine has linked them, whether or not the pages have their graph rows.
  *
  * An engine may refuse: a GPU where it lacks memory to, or where rows are in
- * host memory and have no codes. What it has linked of the pass is written, and for
- * REFUSED_MS rows are linked over pages, from where the mirror takes the graph.
+ * host memory and have no codes. What it has linked of the pass is written, and
+ * for REFUSED_MS rows are linked over pages, from where the mirror takes the
+ * graph.
  */
 #include "base/base.h"
 

@@ -96,6 +96,8 @@ query_request(const ServerQuery *query)
 	return (QueryRequest){.method = query->method,
 						  .k = query->k,
 						  .ef = query->ef,
+						  .probes = query->probes,
+						  .rerank = query->rerank,
 						  .vector_bytes = query->vector_bytes,
 						  .has_beyond = query->beyond.set,
 						  .beyond_slot = query->beyond.slot,

@@ -29,6 +29,8 @@ typedef struct ServerQuery
 	SearchMethod method;
 	uint32		k;				/* above PAYLOAD_RESULTS it goes through a channel */
 	uint32		ef;
+	uint32		probes;			/* METHOD_IVFPQ: lists read, and */
+	uint32		rerank;			/* rows measured exactly, as EngineQuery says */
 	SearchBound beyond;
 } ServerQuery;
 

@@ -285,13 +285,12 @@ MirrorRef
 client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 {
 	MirrorRef	ref = {-1, 0, 0};
-	bool		lists = format_has_lists(index_format(index));
-	bool		allowed = gpuann_option_mirror(index) && !lists;
+	bool		allowed = gpuann_option_mirror(index);
 	bool		ours = made_here(index);
 	bool		wanted = gpuann_server && allowed && !ours;
 	Remembered *memory;
 
-	*why = lists ? FALLBACK_METHOD : FALLBACK_OFF;
+	*why = FALLBACK_OFF;
 	if (RelationUsesLocalBuffers(index))
 		return ref;
 	if (gpuann_area == NULL && gpuann_server && allowed)
@@ -454,7 +453,8 @@ client_worker_links(Relation index)
 {
 	int			entry = known_entry(index, NULL);
 
-	return worker_serves(entry) &&
+	/* The worker itself links into lists, over pages. */
+	return worker_serves(entry) && !format_has_lists(index_format(index)) &&
 		   monotonic_ms() >= atomic_load(&mirror_track(entry)->link_again_ms);
 }
 

@@ -73,6 +73,7 @@ typedef struct MirrorProgress
 	LoadPhase	phase;
 	uint32		next_slot;		/* loading: the first slot not sent in this phase */
 	uint32		load_slots;		/* loading: slots at the start */
+	uint32		floats_sent;	/* loading lists: of centroids and codebook */
 	LoadPart	part;			/* loading: taken by this process, and not sent yet */
 	uint32		rows;			/* slots that the mirror knows */
 	uint64		position;		/* list entries before this are in the mirror */

@@ -137,8 +137,7 @@ feed_allowed(Relation index)
 	uint32		epoch;
 
 	return gpuann_area != NULL && !RelationUsesLocalBuffers(index) && gpuann_server &&
-		   gpuann_max_workers > 0 && gpuann_option_mirror(index) &&
-		   !format_has_lists(index_format(index)) && shmem_server_ready(&epoch);
+		   gpuann_max_workers > 0 && gpuann_option_mirror(index) && shmem_server_ready(&epoch);
 }
 
 /*

@@ -327,7 +327,9 @@ link_start_if_needed(MirrorSlice *slice, const MetaPage *meta, const PendingBoun
 
 	if (work.entry >= 0)
 		return;
-	if (monotonic_ms() < atomic_load(&slice->track->link_again_ms))
+	/* Into lists rows go over pages: the mirror takes their numbers from there. */
+	if (format_has_lists(slice->format) ||
+		monotonic_ms() < atomic_load(&slice->track->link_again_ms))
 	{
 		consider_pages(slice, bounds);
 		return;

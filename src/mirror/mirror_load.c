@@ -365,12 +365,15 @@ SliceEnding
 load_seeds(MirrorSlice *slice, const MetaPage *meta)
 {
 	uint32	   *seeds = NULL;
-	uint32		count = read_seeds(slice->index, meta,
-							  Min(meta->seeds, CHANNEL_DATA_BYTES / sizeof(uint32)), &seeds);
+	uint32		count;
 	uint32		kept = 0;
 	uint64		sum;
 	SliceEnding ending = SLICE_IDLE;
 
+	if (format_has_lists(slice->format))
+		return SLICE_IDLE;
+	count = read_seeds(slice->index, meta, Min(meta->seeds, CHANNEL_DATA_BYTES / sizeof(uint32)),
+					   &seeds);
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (seeds[i] < slice->progress->rows)
@@ -457,6 +460,8 @@ load_create(MirrorSlice *slice, uint32 rows)
 	request->spec.residency = slice->host_rows ? RESIDENCY_COMPRESSED : RESIDENCY_FULL;
 	request->spec.placement = PLACEMENT_SINGLE;
 	request->spec.device = -1;
+	if (format_has_lists(format))
+		lists_spec(slice, &request->spec.lists);
 	return slice_call(slice);
 }
 
@@ -490,6 +495,9 @@ load_step(MirrorSlice *slice)
 	MirrorProgress *progress = slice->progress;
 	SliceEnding ending;
 
+	/* rows are put into lists by their number: the engine has the centroids then */
+	if (format_has_lists(slice->format) && !lists_sent(slice))
+		return lists_send(slice);
 	/* a build whose graph is in the mirror already begins here */
 	if (progress->phase == PHASE_GRAPH && progress->next_slot >= progress->load_slots)
 		return finish_load(slice);

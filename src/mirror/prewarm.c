@@ -38,10 +38,6 @@ check_can_mirror(Relation index, const MetaPage *meta)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("index \"%s\" is not to be mirrored", name),
 						errhint("Its option mirror is off.")));
-	if (format_has_lists(&meta->format))
-		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						errmsg("index \"%s\" cannot be mirrored", name),
-						errdetail("The server does not hold indexes of method ivfpq yet.")));
 	if (meta->nonce == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -229,7 +229,7 @@ is_wanted(const MirrorSlice *slice)
 {
 	Relation	index = slice->index;
 
-	return gpuann_option_mirror(index) && !format_has_lists(slice->format) &&
+	return gpuann_option_mirror(index) &&
 		   (index->rd_index->indisvalid || !slice->primary || may_become_valid(index));
 }
 

@@ -127,6 +127,17 @@ mirror_least_bytes(const IndexFormat *format, uint32 rows)
 	return (uint64) rows * (format->vector_bytes + (format->degree + 1) * sizeof(uint32));
 }
 
+/* mirror_lists.c: what a mirror has of an index with lists beside its rows */
+
+/* Tell the engine of the lists of an index. */
+extern void lists_spec(const MirrorSlice *slice, ListSpec *spec);
+
+/* Whether the mirror has all centroids and the codebook. */
+extern bool lists_sent(const MirrorSlice *slice);
+
+/* Send the next part of them. */
+extern SliceEnding lists_send(MirrorSlice *slice);
+
 /* mirror_progress.c: this process's copy of the progress of mirrors */
 
 /*

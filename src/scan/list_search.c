@@ -40,6 +40,7 @@ typedef struct ListSearch
 	const PageQuery *query;
 	const WalkRound *round;
 	ListFormat	lists;
+	ListsPlan	plan;
 	const Quantizer *quantizer;
 	float	   *wide;			/* the query; of length one under cosine */
 	void	   *tables;
@@ -290,6 +291,24 @@ rerank_factor(const ListFormat *lists)
 	return PQ_RERANK;
 }
 
+/* How lists are read for ef rows. */
+static void
+plan_lists(Relation index, const ListFormat *lists, uint32 ef, ListsPlan *plan)
+{
+	plan->lists = lists->lists;
+	plan->probes = gpuann_effective_probes(index, lists->lists, ef);
+	plan->rerank = (uint32) Min((uint64) rerank_factor(lists) * ef, ENGINE_MAX_SLOTS);
+}
+
+void
+page_lists_plan(Relation index, const IndexFormat *format, uint32 ef, ListsPlan *plan)
+{
+	ListFormat	lists;
+
+	list_format_read(index, format, &lists);
+	plan_lists(index, &lists, ef, plan);
+}
+
 static void
 search_begin(ListSearch *search, const PageQuery *query, const WalkRound *round)
 {
@@ -308,8 +327,8 @@ search_begin(ListSearch *search, const PageQuery *query, const WalkRound *round)
 	search->quantizer = list_quantizer(query->index, format, &search->lists);
 	quantizer_prepare(search->quantizer, search->wide, search->tables);
 	search->ranker = page_ranker_begin(query);
-	search->most_ranked = (uint32) Min((uint64) rerank_factor(&search->lists) * round->ef,
-									   ENGINE_MAX_SLOTS);
+	plan_lists(query->index, &search->lists, round->ef, &search->plan);
+	search->most_ranked = search->plan.rerank;
 	search->room = (uint32) Max((Size) work_mem * 1024 / 8 / sizeof(ListCandidate), 1024);
 	search->allocated = PAGE_ENTRIES;
 	search->candidates = palloc(sizeof(ListCandidate) * search->allocated);
@@ -324,8 +343,7 @@ search_lists(ListSearch *search, PageAnswer *answer)
 {
 	const PageQuery *query = search->query;
 	ListVisitor visitor = {take_entries, entries_taken, search};
-	uint32		probes = gpuann_effective_probes(query->index, search->lists.lists,
-												 search->round->ef);
+	uint32		probes = search->plan.probes;
 	CentroidReader reader;
 	SearchResult *lists;
 

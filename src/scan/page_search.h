@@ -105,6 +105,18 @@ extern void page_walk_round(const PageQuery *query, PageWalk *walk, const WalkRo
  * pending rows, exactly (list_search.c). Each round begins anew, with more
  * lists.
  */
+/* How a round that searches for ef rows reads lists. */
+typedef struct ListsPlan
+{
+	uint32		lists;			/* there are */
+	uint32		probes;
+	uint32		rerank;			/* rows compared, the nearest by estimate; 0: as many as the bounds of
+								 * their codes leave open */
+} ListsPlan;
+
+extern void page_lists_plan(Relation index, const IndexFormat *format, uint32 ef,
+							ListsPlan *plan);
+
 extern void page_lists_round(const PageQuery *query, const WalkRound *round, PageAnswer *answer);
 
 /* Ranks slots by their exact distances. */

@@ -154,6 +154,7 @@ scan_first_query(IndexScanDesc desc, ServerQuery *query)
 {
 	GpuannScan *scan = desc->opaque;
 	ScanKind	kind = scan->wants.set ? scan->wants.kind : kind_as_set();
+	uint32		lists;
 
 	scan->format = index_format(desc->indexRelation);
 	*query = (ServerQuery){.vector = query_elements(scan, &desc->orderByData[0]),
@@ -164,6 +165,7 @@ scan_first_query(IndexScanDesc desc, ServerQuery *query)
 	if (scan->wants.ef == query->ef &&
 		scan_graph_is_dearer(query->ef, desc->indexRelation->rd_rel->reltuples, true, false))
 		return false;
+	source_plan_query(desc->indexRelation, scan->format, query, &lists);
 	return query->vector != NULL && kind != SCAN_EXACT;
 }
 

@@ -402,6 +402,13 @@ extern bool scan_unmirrored_search(GpuannScan *scan, uint64 from, const SearchBo
 /* Find out whether the server is to be asked. */
 extern void source_begin(GpuannScan *scan);
 
+/*
+ * Let a query of the graph stage be one of lists, if the index has these;
+ * *lists: how many.
+ */
+extern void source_plan_query(Relation index, const IndexFormat *format, ServerQuery *query,
+							  uint32 *lists);
+
 /* Take the page path from here on. */
 extern void source_leave_server(GpuannScan *scan, FallbackReason why);
 

@@ -51,6 +51,7 @@ scan_batch_ask(Relation index, const void *vectors, uint32 count, SearchMethod m
 	ServerAnswer *answers;
 	MirrorRef	mirror;
 	uint64		changes;
+	uint32		lists;
 
 	memset(first, 0, sizeof(FirstAnswer) * count);
 	pending_bounds(index, format, &meta, &bounds);
@@ -58,6 +59,7 @@ scan_batch_ask(Relation index, const void *vectors, uint32 count, SearchMethod m
 	/* Otherwise each scan finds out, and tells, why it takes the page path. */
 	if (why != FALLBACK_NONE || count == 0)
 		return;
+	source_plan_query(index, format, &query, &lists);
 	changes = client_changes(mirror);
 	answers = palloc0(sizeof(ServerAnswer) * count);
 	for (uint32 done = 0, some; done < count && why == FALLBACK_NONE; done += some)
@@ -104,6 +106,8 @@ members_add(Members *batch, IndexScanDesc scan, FirstAnswer *first)
 	if (batch->count == 0)
 		batch->query = query;
 	else if (query.vector_bytes != bytes || query.ef != batch->query.ef ||
+			 query.method != batch->query.method || query.probes != batch->query.probes ||
+			 query.rerank != batch->query.rerank ||
 			 batch->count == client_batch_room(&query))
 		return;
 	bytes = query.vector_bytes;
@@ -162,7 +166,8 @@ scan_batch_has(GpuannScan *scan, const ServerQuery *query, ServerAnswer *answer,
 
 	if (first == NULL || !first->set || scan->answered || query->beyond.set ||
 		query->method != first->query.method || query->k != first->query.k ||
-		query->ef != first->query.ef || scan->mirror.entry != first->mirror.entry ||
+		query->ef != first->query.ef || query->probes != first->query.probes ||
+		query->rerank != first->query.rerank || scan->mirror.entry != first->mirror.entry ||
 		scan->mirror.generation != first->mirror.generation)
 		return false;
 	*answer = first->answer;

@@ -142,6 +142,35 @@ search_unseen(GpuannScan *scan, const ServerAnswer *server, bool full, const Exa
 }
 
 /*
+ * Let a query of the graph stage be one of lists, if the index has these.
+ */
+void
+source_plan_query(Relation index, const IndexFormat *format, ServerQuery *query, uint32 *lists)
+{
+	ListsPlan	plan;
+
+	*lists = 0;
+	if (query->method != METHOD_GRAPH || !format_has_lists(format))
+		return;
+	page_lists_plan(index, format, query->ef, &plan);
+	query->method = METHOD_IVFPQ;
+	query->probes = plan.probes;
+	query->rerank = plan.rerank;
+	*lists = plan.lists;
+}
+
+/*
+ * Whether an answer says nothing of rows after its last.
+ */
+static bool
+answer_is_full(const ServerQuery *query, const ServerAnswer *server, uint32 lists)
+{
+	return server->count >= query->k ||
+		   (query->method == METHOD_GRAPH && server->counters.expanded >= query->ef) ||
+		   (query->method == METHOD_IVFPQ && query->probes < lists);
+}
+
+/*
  * Ask the server, and search the list entries that its mirror had not seen.
  * False: take the page path.
  */
@@ -157,11 +186,13 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	PageAnswer	pending;
 	uint64		changes = client_changes(scan->mirror);
 	FallbackReason why = FALLBACK_NONE;
+	uint32		lists;
 	bool		full;
 
+	source_plan_query(scan->query.index, scan->format, &query, &lists);
 	if (!scan_batch_has(scan, &query, &server, &changes))
 		why = client_search(scan->mirror, &query, &server);
-	full = server.count >= query.k || (method == METHOD_GRAPH && server.counters.expanded >= ef);
+	full = answer_is_full(&query, &server, lists);
 	if (why == FALLBACK_NONE && !search_unseen(scan, &server, full, range, &pending))
 		why = FALLBACK_BEHIND;
 	if (why != FALLBACK_NONE)
@@ -186,6 +217,8 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	scan->stats.queue_us += server.counters.queue_us;
 	scan->stats.engine_us += server.counters.engine_us;
 	note_visited(scan, server.counters.distances + pending.visited);
+	if (query.method == METHOD_IVFPQ)
+		scan->stats.probes = Max(scan->stats.probes, server.counters.expanded);
 	scan->stats.pending += pending.pending + server.counters.pending;
 	scan->stats.tally.pending += pending.pending;
 	if (server.results != NULL && server.results != answer->results)

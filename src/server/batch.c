@@ -30,14 +30,17 @@ EngineStatus
 query_fill(const HeldMirror *mirror, const QueryRequest *request, uint32_t max_k,
 		   EngineQuery *query, EngineError *error)
 {
-	if (request->method != METHOD_GRAPH && request->method != METHOD_EXACT)
-		engine_error(error, ENGINE_INVALID, "search method %u is unknown", request->method);
+	if (request->method != METHOD_EXACT && request->method != mirror->spec.method)
+		engine_error(error, ENGINE_INVALID, "the mirror has no search method %u", request->method);
 	else if (request->k < 1 || request->k > max_k)
 		engine_error(error, ENGINE_INVALID, "%u results are outside 1 .. %u", request->k, max_k);
 	else if (request->method == METHOD_GRAPH && (request->ef < 1 || request->ef > ENGINE_MAX_EF))
 		engine_error(error, ENGINE_INVALID, "ef %u is outside 1 .. %u", request->ef, ENGINE_MAX_EF);
-	else if (request->method == METHOD_GRAPH && request->k > ENGINE_MAX_EF)
-		engine_error(error, ENGINE_INVALID, "a graph search cannot return %u results", request->k);
+	else if (request->method != METHOD_EXACT && request->k > ENGINE_MAX_EF)
+		engine_error(error, ENGINE_INVALID, "a search of graph or lists cannot return %u results",
+					 request->k);
+	else if (request->method == METHOD_IVFPQ && request->probes < 1)
+		engine_error(error, ENGINE_INVALID, "a search of lists needs probes");
 	else if (request->vector_bytes != mirror->vector_bytes)
 		engine_error(error, ENGINE_INVALID, "a query of %u bytes does not fit vectors of %u bytes",
 					 request->vector_bytes, mirror->vector_bytes);
@@ -50,6 +53,8 @@ query_fill(const HeldMirror *mirror, const QueryRequest *request, uint32_t max_k
 		query->method = (SearchMethod) request->method;
 		query->k = request->k;
 		query->ef = request->method == METHOD_GRAPH ? request->ef : 1;
+		query->probes = request->probes;
+		query->rerank = request->rerank;
 		query->has_beyond = request->has_beyond == 1;
 		query->beyond_distance = request->beyond_distance;
 		query->beyond_slot = request->beyond_slot;

@@ -4,8 +4,8 @@
  *		offset, count and slot.
  *
  * What has to be checked is copied first, because the client could change it
- * between check and use. Vectors need no check and stay in the channel, which
- * the server owns until it answers.
+ * between check and use. Vectors and floats need no check and stay in the
+ * channel, which the server owns until it answers.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,18 +21,20 @@ typedef struct ChannelShape
 	bool		versions;
 	bool		vectors;
 	bool		rows;
+	bool		floats;
 } ChannelShape;
 
 static const ChannelShape channel_shapes[] = {
-	[CHANNEL_APPEND] = {JOB_APPEND, false, true, true, false},
-	[CHANNEL_OVERWRITE] = {JOB_OVERWRITE, true, true, true, false},
-	[CHANNEL_DEAD] = {JOB_DEAD, true, true, false, false},
-	[CHANNEL_GRAPH] = {JOB_GRAPH, true, false, false, true},
-	[CHANNEL_SEEDS] = {JOB_SEEDS, true, false, false, false},
+	[CHANNEL_APPEND] = {JOB_APPEND, false, true, true, false, false},
+	[CHANNEL_OVERWRITE] = {JOB_OVERWRITE, true, true, true, false, false},
+	[CHANNEL_DEAD] = {JOB_DEAD, true, true, false, false, false},
+	[CHANNEL_GRAPH] = {JOB_GRAPH, true, false, false, true, false},
+	[CHANNEL_SEEDS] = {JOB_SEEDS, true, false, false, false, false},
 	/* An empty change, so that the position is ordered with the other jobs. */
-	[CHANNEL_POSITION] = {JOB_DEAD, false, false, false, false},
-	[CHANNEL_LINK] = {JOB_LINK, true, false, false, false},
-	[CHANNEL_REPAIR] = {JOB_REPAIR, true, false, false, false},
+	[CHANNEL_POSITION] = {JOB_DEAD, false, false, false, false, false},
+	[CHANNEL_LINK] = {JOB_LINK, true, false, false, false, false},
+	[CHANNEL_REPAIR] = {JOB_REPAIR, true, false, false, false, false},
+	[CHANNEL_CODEBOOK] = {JOB_CODEBOOK, false, false, false, false, true},
 };
 
 /*
@@ -64,6 +66,8 @@ request_check(const Server *server, const ChannelRequest *request, const Channel
 	if (shape->rows && count > 0)
 		inside &= channel_holds(server, request->body_offset, count,
 								mirror->spec.degree * sizeof(uint32_t));
+	if (shape->floats && count > 0)
+		inside &= channel_holds(server, request->body_offset, count, sizeof(float));
 	if (shape->kind == JOB_APPEND && request->has_dead && count > 0)
 		inside &= channel_holds(server, request->dead_offset, bits64_bytes(count), 1);
 	if (!inside)
@@ -140,7 +144,7 @@ arrays_copy(Server *server, uint32_t number, const ChannelShape *shape, const He
 		job->dead = copy_array(work, &used, data, request->dead_offset, dead);
 	if (shape->rows)
 		job->rows = copy_array(work, &used, data, request->body_offset, rows);
-	if (shape->vectors)
+	if (shape->vectors || shape->floats)
 		job->vectors = data + request->body_offset;
 	for (size_t i = 0; shape->slots && i < count; i++)
 		if (job->slots[i] >= ENGINE_MAX_SLOTS)

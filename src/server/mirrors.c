@@ -63,18 +63,14 @@ spec_check(const MirrorSpec *spec, EngineError *error)
 {
 	uint32_t	most = engine_max_dims(spec->type);
 
-	if (spec->method == METHOD_IVFPQ)
-	{
-		engine_error(error, ENGINE_UNSUPPORTED, "the server has no mirrors of lists");
-		return ENGINE_UNSUPPORTED;
-	}
-
 	if (spec->type < ELEMENT_FLOAT || spec->type > ELEMENT_BIT)
 		engine_error(error, ENGINE_INVALID, "element type %u is unknown", (uint32_t) spec->type);
 	else if (spec->metric < METRIC_L2 || spec->metric > METRIC_JACCARD)
 		engine_error(error, ENGINE_INVALID, "metric %u is unknown", (uint32_t) spec->metric);
 	else if (spec->dims < 1 || spec->dims > most)
 		engine_error(error, ENGINE_INVALID, "%u dimensions are outside 1 .. %u", spec->dims, most);
+	else if (spec->method == METHOD_IVFPQ)
+		return engine_check_spec(spec, error);
 	else if (spec->degree < 4 || spec->degree > ENGINE_MAX_DEGREE)
 		engine_error(error, ENGINE_INVALID, "degree %u is outside 4 .. %u", spec->degree,
 					 ENGINE_MAX_DEGREE);

@@ -86,7 +86,7 @@
 #include "server/steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
-#define PROTOCOL_VERSION	13
+#define PROTOCOL_VERSION	14
 
 #define PAYLOAD_RESULTS		1024	/* results that fit into a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
@@ -283,6 +283,8 @@ typedef struct QueryRequest
 	uint32_t	method;			/* SearchMethod */
 	uint32_t	k;
 	uint32_t	ef;
+	uint32_t	probes;			/* METHOD_IVFPQ: as EngineQuery */
+	uint32_t	rerank;
 	uint32_t	vector_bytes;
 	uint32_t	has_beyond;
 	uint32_t	beyond_slot;
@@ -335,8 +337,9 @@ typedef enum ChannelOp
 					 * generations): a batch, or an answer larger than a payload; answer: what each
 					 * has found, as ChannelFound, and its results, the next query's k after them.
 					 * If one fails, all do */
-	CHANNEL_REPAIR	/* as JOB_REPAIR: slots, or all with count 0; answer, and what
+	CHANNEL_REPAIR,	/* as JOB_REPAIR: slots, or all with count 0; answer, and what
 									 * its fetches give, as CHANNEL_LINK's */
+	CHANNEL_CODEBOOK	/* as JOB_CODEBOOK: count floats from float first_slot on, as body */
 } ChannelOp;
 
 /*

@@ -30,7 +30,7 @@ watchdog_query_bytes(const HeldMirror *mirror, const EngineQuery *query)
 	uint64_t	list = query->ef > query->k ? query->ef : query->k;
 	uint64_t	walked = WALK_SLACK * list * mirror->spec.degree + mirror->pending;
 
-	return (query->method == METHOD_EXACT || walked > mirror->rows ? mirror->rows : walked) *
+	return (query->method != METHOD_GRAPH || walked > mirror->rows ? mirror->rows : walked) *
 		   mirror->vector_bytes;
 }
 

@@ -1,0 +1,87 @@
+/*
+ * mirror_lists.c
+ *		Load what a mirror of an index with lists has beside its rows: centroids
+ *		and codebook.
+ *
+ * They are sent before the numbers of the rows' lists, a channel at a time, and
+ * never change. In which list a row is comes with the node pages, as graph rows
+ * do; the engine encodes rows itself, as the linker of the pages does.
+ */
+#include "base/base.h"
+
+#include "lists/list_codes.h"
+#include "mirror/worker.h"
+
+#define FLOATS_AT_ONCE	(1024 * 1024)	/* of 4 bytes */
+
+StaticAssertDecl(FLOATS_AT_ONCE * sizeof(float) <= CHANNEL_DATA_BYTES, "they fit a channel");
+
+void
+lists_spec(const MirrorSlice *slice, ListSpec *spec)
+{
+	ListFormat	lists;
+
+	list_format_read(slice->index, slice->format, &lists);
+	spec->lists = lists.lists;
+	spec->quantizer = (QuantizerKind) lists.quantizer;
+	spec->bits = lists.bits;
+	spec->parts = lists.parts;
+	spec->seed = lists.seed;
+}
+
+/* Floats of the centroids, and of the codebook behind them. */
+static uint64
+centroid_floats(const MirrorSlice *slice, const ListFormat *lists)
+{
+	return (uint64) lists->lists * slice->format->dims;
+}
+
+static uint64
+codebook_floats(const MirrorSlice *slice, const ListFormat *lists)
+{
+	QuantizerShape shape = list_shape(slice->format, lists);
+
+	return quantizer_codebook_bytes(&shape) / sizeof(float);
+}
+
+bool
+lists_sent(const MirrorSlice *slice)
+{
+	ListFormat	lists;
+
+	list_format_read(slice->index, slice->format, &lists);
+	return slice->progress->floats_sent >=
+		   centroid_floats(slice, &lists) + codebook_floats(slice, &lists);
+}
+
+SliceEnding
+lists_send(MirrorSlice *slice)
+{
+	uint64		first = slice->progress->floats_sent;
+	ChannelRequest *request = slice_prepare(slice, CHANNEL_CODEBOOK);
+	ListFormat	lists;
+	uint64		centroids;
+	uint64		count;
+	BlockNumber start;
+	float	   *floats;
+	SliceEnding ending;
+
+	list_format_read(slice->index, slice->format, &lists);
+	centroids = centroid_floats(slice, &lists);
+	/* A part does not have floats of both. */
+	count = first < centroids ? centroids - first
+		: centroids + codebook_floats(slice, &lists) - first;
+	count = Min(count, FLOATS_AT_ONCE);
+	start = first < centroids ? centroid_start(&lists) : codebook_start(&lists);
+	floats = channel_array(slice->channel, count * sizeof(float), &request->body_offset);
+	list_read_bytes(slice->index, start,
+					(first < centroids ? first : first - centroids) * sizeof(float),
+					count * sizeof(float), floats);
+	request->first_slot = (uint32) first;
+	request->count = (uint32) count;
+	ending = slice_call(slice);
+	if (ending != SLICE_IDLE)
+		return ending;
+	slice->progress->floats_sent = (uint32) (first + count);
+	return SLICE_MORE;
+}

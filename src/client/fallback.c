@@ -22,7 +22,7 @@ fallback_reason_name(FallbackReason why)
 	static const char *const names[FALLBACK_REASONS] = {
 		"none",		 "off",		  "no_server",	 "not_loaded",	 "refused",
 		"behind",	 "timeout",	  "server_died", "engine_error", "invalid_answer",
-		"slot_busy", "too_large", "no_gpu",		 "not_preloaded",  "method"};
+		"slot_busy", "too_large", "no_gpu",		 "not_preloaded"};
 
 	return why >= 0 && why < FALLBACK_REASONS ? names[why] : "unknown";
 }
@@ -45,8 +45,7 @@ fallback_text(FallbackReason why)
 		"an abandoned request still occupies this session's slot",
 		"query or answer is too large",
 		"no usable GPU is found",
-		"gpuann is not in shared_preload_libraries",
-		"the server does not hold indexes of method ivfpq yet"};
+		"gpuann is not in shared_preload_libraries"};
 
 	return why >= 0 && why < FALLBACK_REASONS ? texts[why] : "of an unknown reason";
 }
@@ -93,7 +92,7 @@ fallback_report(Relation index, FallbackReason why)
 	if (why == FALLBACK_NONE || !gpuann_server)
 		return;
 	/* That there is no GPU, the launcher has said. */
-	if (why != FALLBACK_OFF && why != FALLBACK_NO_GPU && why != FALLBACK_METHOD &&
+	if (why != FALLBACK_OFF && why != FALLBACK_NO_GPU &&
 		gpuann_area != NULL)
 		log_fallback(index, why);
 	if (gpuann_fallback == GPUANN_FALLBACK_ERROR)

@@ -294,9 +294,9 @@ typedef struct SearchCounters
  *
  * Of the rows in the lists read, those are measured exactly that the lower
  * bounds of their codes do not exclude (rerank 0; rabitq's bounds are wrong for
- * 3 of 100 rows), or at most rerank rows, the nearest by estimate, or all but
- * those that certain bounds exclude (ENGINE_RERANK_ALL). Neither threads nor
- * other queries change the answer.
+ * 3 of 100 rows), or rerank rows, the nearest by estimate, but for those that
+ * certain bounds exclude, or all but those (ENGINE_RERANK_ALL). Neither threads
+ * nor other queries change the answer.
  */
 typedef struct EngineQuery
 {

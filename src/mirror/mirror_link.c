@@ -327,7 +327,7 @@ link_start_if_needed(MirrorSlice *slice, const MetaPage *meta, const PendingBoun
 
 	if (work.entry >= 0)
 		return;
-	/* Into lists rows go over pages: the mirror takes their numbers from there. */
+	/* Rows are put into lists over pages; the mirror takes that from there. */
 	if (format_has_lists(slice->format) ||
 		monotonic_ms() < atomic_load(&slice->track->link_again_ms))
 	{

@@ -12,7 +12,7 @@
 #include "lists/list_codes.h"
 #include "mirror/worker.h"
 
-#define FLOATS_AT_ONCE	(1024 * 1024)	/* of 4 bytes */
+#define FLOATS_AT_ONCE	(32 * 1024)
 
 StaticAssertDecl(FLOATS_AT_ONCE * sizeof(float) <= CHANNEL_DATA_BYTES, "they fit a channel");
 

@@ -495,7 +495,7 @@ load_step(MirrorSlice *slice)
 	MirrorProgress *progress = slice->progress;
 	SliceEnding ending;
 
-	/* rows are put into lists by their number: the engine has the centroids then */
+	/* the engine wants centroids before it is told which lists rows are in */
 	if (format_has_lists(slice->format) && !lists_sent(slice))
 		return lists_send(slice);
 	/* a build whose graph is in the mirror already begins here */

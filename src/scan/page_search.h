@@ -110,8 +110,8 @@ typedef struct ListsPlan
 {
 	uint32		lists;			/* there are */
 	uint32		probes;
-	uint32		rerank;			/* rows compared, the nearest by estimate; 0: as many as the bounds of
-								 * their codes leave open */
+	uint32		rerank;			/* rows compared, the nearest by estimate; 0: as many as the bounds
+								 * of their codes leave open */
 } ListsPlan;
 
 extern void page_lists_plan(Relation index, const IndexFormat *format, uint32 ef,

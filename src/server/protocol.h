@@ -205,7 +205,6 @@ typedef enum FallbackReason
 	FALLBACK_TOO_LARGE,			/* does not fit payload or channel */
 	FALLBACK_NO_GPU,			/* gpuann.engine = auto, and there is no GPU; not a failure */
 	FALLBACK_NOT_PRELOADED,		/* not in shared_preload_libraries, so there is no counter */
-	FALLBACK_METHOD,			/* the server has no indexes of this method; not counted */
 	FALLBACK_REASONS
 } FallbackReason;
 

@@ -165,6 +165,9 @@ consider(ListScan *scan, const ListBlock *block, uint32_t place, uint32_t slot, 
 		return;
 	if (scan->choice == CHOOSE_BY_ESTIMATE)
 	{
+		/* who says how many rows gets these, if bounds may be wrong */
+		if (!quantizer_bounds_hold(mirror->lists->shape.kind))
+			lower = -INFINITY;
 		offer(scan, isnan(estimate) ? -INFINITY : (double) estimate, slot, bits_of_float(lower));
 		return;
 	}

@@ -68,8 +68,16 @@ struct alignas(16) DeviceQuery
 	uint32_t admitted_slots; /* bits there are */
 	uint32_t admit_others;	 /* whether slots at and above these may be answers */
 	uint32_t k;
-	uint32_t ef;
-	uint32_t seeds;
+	union
+	{
+		uint32_t ef;
+		uint32_t probes; /* of lists */
+	};
+	union
+	{
+		uint32_t seeds;
+		uint32_t rerank; /* of lists: as EngineQuery's */
+	};
 	uint32_t max_iterations;
 	uint32_t results; /* first place in the batch's results */
 	uint32_t trace;	  /* first place in the batch's traces */

@@ -32,7 +32,7 @@ struct ListsView
 	const float *centroids;	  /* lists x dims */
 	const float *half_norms;  /* lists: half the squared norms, as nearest.h rounds them */
 	const float *codebook;	  /* pq */
-	const uint32_t *rotation; /* int8, rabitq: rotation_make() */
+	const uint32_t *rotation; /* int8: rotation_make(); rabitq: two of them, dims words each */
 	const uint32_t *first;	  /* lists + 1: where the blocks of a list begin in `blocks` */
 	const uint32_t *blocks;	  /* numbers of blocks, list by list */
 	const uint32_t *memory;	  /* block b begins at word b x block_words */

@@ -1,0 +1,74 @@
+/*
+ * lists_code.h
+ *		Rows on their way into lists: widened, assigned to the nearest centroid,
+ *		encoded, put into blocks.
+ *
+ * All pointers are device memory; everything is launched on a stream and
+ * nothing waits. A launch takes at most a few milliseconds of the device, if
+ * who calls gives it at most LISTS_PIECE floats of rows.
+ */
+#ifndef GPUANN_CUDA_LISTS_CODE_H
+#define GPUANN_CUDA_LISTS_CODE_H
+
+#include "cuda/common/view.h"
+#include "cuda/lists/lists_view.h"
+
+#define LISTS_PIECE ((size_t) 16 << 20) /* floats of the rows of a piece */
+
+/*
+ * Widen a mirror's rows to single precision, as lists_read_row() of the CPU
+ * engine does: under cosine to length one. Rows are those of slots, or (NULL)
+ * from first on; `rows` gets count x dims.
+ */
+extern cudaError_t lists_widen(const MirrorView *mirror, const uint32_t *slots, uint32_t first,
+							   uint32_t count, float *rows, cudaStream_t stream);
+
+/* Half the squared norms of centroids, as nearest.h rounds them. */
+extern cudaError_t lists_half_norms(const float *centroids, uint32_t lists, uint32_t dims,
+									float *half_norms, cudaStream_t stream);
+
+/*
+ * The nearest centroid of each row: of the least exact squared distance (I10),
+ * the first of those equally near, as centroids_nearest() finds it.
+ */
+struct ListsAssign
+{
+	const float *centroids; /* lists x dims */
+	const float *half_norms;
+	uint32_t lists;
+	uint32_t dims;
+	const float *rows; /* count x dims */
+	uint32_t count;
+	uint32_t *nearest; /* gets the numbers of lists */
+	double *distances; /* gets the exact squared distances; NULL: not wanted */
+	void *scratch;	   /* of lists_assign_bytes() */
+	uint32_t processors;
+	cudaStream_t stream;
+};
+
+extern size_t lists_assign_bytes(uint32_t lists, uint32_t dims, uint32_t count);
+extern cudaError_t lists_assign(const ListsAssign *assign);
+
+/*
+ * Encode rows of the lists `numbers` (NO_SLOT: leave it out) to the bytes that
+ * quantizer_encode() makes; codes gets count x code_words words, row by row.
+ */
+extern cudaError_t lists_encode(const ListsView *lists, const float *rows, const uint32_t *numbers,
+								uint32_t count, uint32_t *codes, cudaStream_t stream);
+
+/*
+ * Write slots and codes to places of blocks: place p of block b is number b *
+ * LIST_PLACES + p; NO_SLOT: leave it out. memory is the view's, to be written.
+ */
+extern cudaError_t lists_place(const ListsView *lists, uint32_t *memory, const uint32_t *codes,
+							   const uint32_t *slots, const uint32_t *places, uint32_t count,
+							   cudaStream_t stream);
+
+/* Make places holes: their slot becomes NO_SLOT. */
+extern cudaError_t lists_clear_places(const ListsView *lists, uint32_t *memory,
+									  const uint32_t *places, uint32_t count, cudaStream_t stream);
+
+/* Allow the kernels of this room their shared memory. */
+extern cudaError_t lists_code_prepare(const cudaDeviceProp *device);
+
+#endif /* GPUANN_CUDA_LISTS_CODE_H */

@@ -109,6 +109,8 @@ sub compare
 		$refused{$kind} //= "$twin->{error}: $query->{sql}";
 		return '';
 	}
+	# A plain index scan drops rows that it finds too late: a cursor may reach its end sooner.
+	return '' if !$promise->{complete} && !$promise->{exact} && $mine->{error} =~ /is not positioned on a row/;
 	return $mine->{error} if $mine->{error} ne '';
 	count_short($set, $query, $mine->{rows}, $twin->{rows}) if $promise->{complete} && !$promise->{exact};
 	return judge($session, $set, $query, $mine->{rows}, $twin->{rows}, $promise);

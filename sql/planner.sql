@@ -135,5 +135,29 @@ SELECT reads('SELECT id FROM parts ORDER BY val <-> $1 LIMIT 10');
 SELECT reads('SELECT id FROM parts ORDER BY val <-> $1');
 SELECT reads('SELECT id FROM parts WHERE id < 100 ORDER BY val <-> $1 LIMIT 10');
 
-DROP TABLE t, tiny, wide, parts;
+-- a vector of an outer query is not known to parallel workers: they get no scan ordered by it
+CREATE TABLE parent (id integer, val vector(3), kind integer);
+CREATE TABLE child () INHERITS (parent);
+INSERT INTO parent SELECT i, ARRAY[i, i % 7, i % 3], i % 10 FROM generate_series(1, 300) i;
+INSERT INTO child SELECT i, ARRAY[i, i % 7, i % 3], i % 10 FROM generate_series(301, 600) i;
+CREATE INDEX parent_val ON parent USING gpuann (val vector_l2_ops);
+CREATE INDEX child_val ON child USING gpuann (val vector_l2_ops);
+CREATE TABLE outers AS SELECT n, ARRAY[n * 200, 1, 1]::vector AS val FROM generate_series(1, 2) n;
+ANALYZE parent, child, outers;
+SET enable_seqscan = off;
+SET parallel_setup_cost = 0;
+SET parallel_tuple_cost = 0;
+SET min_parallel_table_scan_size = 0;
+SET min_parallel_index_scan_size = 0;
+SET parallel_leader_participation = off;
+PREPARE beside AS SELECT o.n, count(*), min(s.id), max(s.id)
+	FROM outers o, LATERAL (SELECT id FROM parent WHERE kind = 7 ORDER BY val <-> o.val LIMIT 50) s GROUP BY o.n ORDER BY o.n;
+EXPLAIN (COSTS OFF) EXECUTE beside;
+EXECUTE beside;
+SET gpuann.plan_node = off;
+EXECUTE beside;
+RESET ALL;
+DEALLOCATE beside;
+
+DROP TABLE t, tiny, wide, parts, parent, child, outers;
 DROP FUNCTION reads;

@@ -15,6 +15,7 @@
 
 #include "access/genam.h"
 #include "client/client.h"
+#include "optimizer/clauses.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
@@ -624,6 +625,12 @@ gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *
 	 */
 	if (share > 0)
 		*total = end_of_line(*startup, plain_price(&index, ceil(share * index.rows)), share);
+	/*
+	 * The planner looks for parameters that workers do not get in quals and
+	 * targets only: an order by a vector of an outer query has one, too.
+	 */
+	if (!is_parallel_safe(root, (Node *) path->indexorderbys))
+		path->path.parallel_safe = false;
 	if (gpuann_plan_node && !path->indexinfo->hypothetical)
 	{
 		planned_path_add(root, path);

@@ -152,7 +152,6 @@ SET min_parallel_index_scan_size = 0;
 SET parallel_leader_participation = off;
 PREPARE beside AS SELECT o.n, count(*), min(s.id), max(s.id)
 	FROM outers o, LATERAL (SELECT id FROM parent WHERE kind = 7 ORDER BY val <-> o.val LIMIT 50) s GROUP BY o.n ORDER BY o.n;
-EXPLAIN (COSTS OFF) EXECUTE beside;
 EXECUTE beside;
 SET gpuann.plan_node = off;
 EXECUTE beside;

@@ -144,7 +144,7 @@ function milliseconds(ms) {
 /* What gave an answer, in words. */
 function how(path) {
 	if (path.method === "exact") {
-		return "pgvector's operator on every row, then a sort: the truth that the others are compared with";
+		return "every row compared and sorted: the truth for the others";
 	}
 	const from = path.answered === "server" ? `answered by the server, engine ${path.engine}` : "answered from the index pages";
 	const why = path.reason && path.reason !== "off" ? `, not by the server: ${path.reason}` : "";

@@ -107,7 +107,8 @@ class Browser:
     def look_like(self, scheme, width, height):
         """Have the page light or dark, in a window of this size."""
         self.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self.devtools("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.devtools("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+                      mobile=False)
 
     def picture(self, path, height):
         """Write the top of the page as a PNG."""
@@ -117,7 +118,8 @@ class Browser:
         # Few colours: a third of the bytes.
         from PIL import Image
         with Image.open(io.BytesIO(base64.b64decode(shot["data"]))) as image:
-            image.convert("RGB").quantize(128, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(path, optimize=True)
+            image = image.convert("RGB").quantize(128, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+            image.save(path, optimize=True)
 
     def close(self):
         """End browser and driver."""
@@ -152,7 +154,8 @@ def answers_are_right(browser):
         time.sleep(1)
         browser.click("#form button[type=submit]")
         browser.await_that(ANSWERED, "Like gimp")
-    ok([path["method"] for path in paths] == ["server", "pages", "exact"], "answers are by server, pages and the table", paths)
+    ok([path["method"] for path in paths] == ["server", "pages", "exact"],
+       "answers are by server, pages and the table", paths)
     ok("answered by the server" in paths[0]["how"], "the server answers on its path", paths[0]["how"])
     ok("from the index pages" in paths[1]["how"], "the pages answer on theirs", paths[1]["how"])
     ok("every row" in paths[2]["how"], "the table is read on the last", paths[2]["how"])
@@ -173,7 +176,8 @@ def keyboard_is_enough(browser):
     browser.run("document.getElementById('text').select()")
     browser.keys("like inksc")
     ok(browser.await_that(OFFERED + ".includes('inkscape')"), "typing offers packages, also after like")
-    ok(browser.run("return document.getElementById('text').getAttribute('aria-expanded')") == "true", "and says so to readers")
+    ok(browser.run("return document.getElementById('text').getAttribute('aria-expanded')") == "true",
+       "and says so to readers")
     browser.keys([DOWN])
     ok(browser.run("return document.querySelector('#matches [aria-selected=true]')?.id"
                    " === document.getElementById('text').getAttribute('aria-activedescendant')"), "an arrow chooses")
@@ -187,7 +191,8 @@ def keyboard_is_enough(browser):
     question = browser.run(FOCUS)
     browser.keys([ENTER])
     ok(browser.await_that(ANSWERED, question), f"a stored question is asked by the keyboard: {question}")
-    ok(browser.run("return document.querySelector('#questions [aria-pressed=true]')?.textContent") == question, "and marked")
+    ok(browser.run("return document.querySelector('#questions [aria-pressed=true]')?.textContent") == question,
+       "and marked")
     ok(browser.run("return getComputedStyle(document.activeElement).outlineStyle") != "none", "the focus is seen")
 
 
@@ -197,7 +202,8 @@ def links_and_history_work(browser, url):
     ok(browser.await_that(ANSWERED, "Like vlc"), "a link asks for what it names")
     ok(browser.run("return document.getElementById('ef').value") == "200", "with its breadth")
     browser.click("#paths .path li:nth-child(2) button")
-    ok(browser.await_that("!document.getElementById('asked').textContent.startsWith('Like vlc')"), "a package found is asked for in turn")
+    ok(browser.await_that("!document.getElementById('asked').textContent.startsWith('Like vlc')"),
+       "a package found is asked for in turn")
     browser.call("POST", "/back", {})
     ok(browser.await_that(ANSWERED, "Like vlc"), "and back")
 
@@ -208,7 +214,8 @@ def nothing_is_executed(browser, url):
     browser.goto(f"{url}#package={urllib.request.quote(evil)}")
     ok(browser.await_that("document.getElementById('message').textContent.includes('there is no such package')"),
        "a package that is none gives a message")
-    ok(browser.run("return document.title !== 'executed' && !document.querySelector('#answers img')"), "no HTML comes out of an address")
+    ok(browser.run("return document.title !== 'executed' && !document.querySelector('#answers img')"),
+       "no HTML comes out of an address")
     browser.run("document.getElementById('text').focus(); document.getElementById('text').select()")
     browser.keys("zz' OR true --")
     time.sleep(1)
@@ -220,23 +227,29 @@ def nothing_is_executed(browser, url):
 def figures_move(browser):
     """A load shows in the figures of the views."""
     browser.click("#load")
-    ok(browser.await_that("parseInt(document.getElementById('rate').textContent.replace(/,/g, '')) >= 20"), "queries a second rise")
-    ok(browser.await_that("parseFloat(document.getElementById('batch').textContent) >= 1"), "queries come in batches")
-    ok(browser.await_that("document.getElementById('loaded').textContent.includes('answers in')"), "the load says what it got",
+    ok(browser.await_that("parseInt(document.getElementById('rate').textContent.replace(/,/g, '')) >= 20"
+                          " && parseFloat(document.getElementById('batch').textContent) >= 1"),
+       "queries a second rise, and come in batches")
+    ok(browser.await_that("document.getElementById('loaded').textContent.includes('answers in')"),
+       "the load says what it got",
        browser.run("return document.getElementById('loaded').textContent"))
-    ok(browser.run("return document.getElementById('line').getAttribute('d')").startswith("M"), "the last minute is drawn")
-    ok(browser.run("return document.getElementById('server').textContent").startswith("Server: engine"), "the server is named")
+    ok(browser.run("return document.getElementById('line').getAttribute('d')").startswith("M"),
+       "the last minute is drawn")
+    ok(browser.run("return document.getElementById('server').textContent").startswith("Server: engine"),
+       "the server is named")
 
 
 # The least contrast of a text with what is behind it.
 CONTRAST = """
 const light = (c) => { const v = c.match(/[\\d.]+/g).slice(0, 3).map((x) => { x /= 255;
-    return x <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4; }); return .2126 * v[0] + .7152 * v[1] + .0722 * v[2]; };
+    return x <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4; });
+    return .2126 * v[0] + .7152 * v[1] + .0722 * v[2]; };
 const behind = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
     if (c !== 'rgba(0, 0, 0, 0)') return c; } return 'rgb(255, 255, 255)'; };
 return Math.min(...[...document.querySelectorAll('body *')].filter((e) => e.offsetParent && !e.disabled
     && [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())).map((e) => {
-    const a = light(getComputedStyle(e).color), b = light(behind(e)); return (Math.max(a, b) + .05) / (Math.min(a, b) + .05); }))"""
+    const a = light(getComputedStyle(e).color), b = light(behind(e));
+    return (Math.max(a, b) + .05) / (Math.min(a, b) + .05); }))"""
 
 
 def page_is_readable(browser):
@@ -247,8 +260,10 @@ def page_is_readable(browser):
         ok(contrast >= 4.5, f"{scheme}: every text stands out", contrast)
         for width in (360, 1200):
             browser.look_like(scheme, width, 900)
-            ok(browser.run("return document.documentElement.scrollWidth <= innerWidth"), f"{scheme}, {width} wide: nothing is cut off")
-    ok(browser.run("return [...document.querySelectorAll('input, select, button')].every((e) => e.labels?.length || e.textContent.trim())"),
+            ok(browser.run("return document.documentElement.scrollWidth <= innerWidth"),
+               f"{scheme}, {width} wide: nothing is cut off")
+    ok(browser.run("return [...document.querySelectorAll('input, select, button')].every("
+                   "(e) => e.labels?.length || e.textContent.trim())"),
        "every control has a name")
 
 

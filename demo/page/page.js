@@ -161,11 +161,13 @@ function card(path) {
 		name.addEventListener("click", () => take({ package: row.name }));
 		return make("li", "", name, make("span", "", row.distance.toFixed(3)), make("p", "", row.summary));
 	});
-	const element = make("article", "path", make("h3", "", TITLES[path.method]),
+	const silent = path.method === "server" && path.answered !== "server";
+	const element = make("article", "path",
+		make("h3", "", silent ? "Server: does not answer" : TITLES[path.method]),
 		make("p", "big", make("span", "time", milliseconds(path.ms), make("small", "", "ms")), recall),
 		make("p", "how", how(path)), make("ol", "", ...rows));
 	element.dataset.path = path.method;
-	element.style.setProperty("--tone", `var(--${path.method})`);
+	element.style.setProperty("--tone", `var(--${silent ? "pages" : path.method})`);
 	return element;
 }
 

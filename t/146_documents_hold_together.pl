@@ -1,4 +1,4 @@
-# Links between documents lead to files, and to headings in them; the site's navigation names every document; and every piece of SQL in README.md
+# Links between documents lead to files, and to headings in them; curves are drawn from the reports; the site's navigation names every document; and every piece of SQL in README.md
 # and docs/ runs as it stands there, unless it says that it is for another system.
 
 use strict;
@@ -51,6 +51,15 @@ SKIP:
 	skip 'there is no mkdocs', 1 if system('mkdocs --version >/dev/null 2>&1') != 0;
 	is(system("$top/tools/site >&2"), 0, 'mkdocs finds nothing wrong');
 }
+
+# Curves: what docs/benchmarks.md shows is what the reports say.
+SKIP:
+{
+	skip 'there is no Python 3', 1 if system('python3 --version >/dev/null 2>&1') != 0;
+	is(system("'$top/bench/plot' --check >&2"), 0, 'the curves are drawn from the reports');
+}
+cmp_ok(-s $_, '<', 100_000, substr($_, length("$top/")) . ': is small') foreach glob("$top/docs/images/*.svg");
+cmp_ok(-s $_, '<', 150_000, substr($_, length("$top/")) . ': is small') foreach glob("$top/docs/images/*.png");
 
 # ---- SQL ----
 

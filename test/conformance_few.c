@@ -1,6 +1,6 @@
 /*
  * conformance_few.c
- *		Cases of exact search of one to four queries, which an engine may answer
+ *		Cases of exact search of one to sixteen queries, which an engine may answer
  *		in one pass over the rows: whatever the order of rows, the same bits.
  *
  * A pass that turns away what is behind a bound goes wrong, or slow, where no
@@ -16,6 +16,7 @@
 static const ExactWay ways[] = {EXACT_FUSED, EXACT_SCAN, EXACT_CHOSEN};
 
 #define WAYS	3
+#define FEW_QUERIES 16			/* that share a pass */
 
 /* Ways that a long case goes: the first of them where everything is slow. */
 static int
@@ -45,7 +46,7 @@ check_few(const World *world, const char *what, EngineQuery *queries, uint32_t c
 static void
 few_of(const World *world, const char *what, const uint32_t *ks, uint32_t count)
 {
-	EngineQuery queries[4];
+	EngineQuery queries[FEW_QUERIES];
 	char	   *vectors = allocate(count * world->vector_bytes);
 
 	for (uint32_t i = 0; i < count; i++)
@@ -91,7 +92,7 @@ far_to_near(void)
 		for (int falling = 1; falling >= 0; falling--)
 		{
 			World *world = world_create(ELEMENT_FLOAT, METRIC_L2, 5, rows, rows, SHAPE_UNIFORM);
-			EngineQuery queries[4];
+			EngineQuery queries[FEW_QUERIES];
 
 			fill_rows(world, falling);
 			world_append(world, rows);
@@ -100,21 +101,23 @@ far_to_near(void)
 				query_init(&queries[0], world, METHOD_EXACT, ks[i], 0, zeros);
 				check_few(world, "from far to near, or near to far", queries, 1);
 			}
-			for (uint32_t i = 0; i < 4; i++)
-				query_init(&queries[i], world, METHOD_EXACT, i == 3 ? 300 : 10, 0,
-						   i == 1 ? world_vector(world, rows / 3) : zeros);
+			for (uint32_t i = 0; i < FEW_QUERIES; i++)
+				query_init(&queries[i], world, METHOD_EXACT, i == 3 ? 200 : 10, 0,
+						   i % 2 == 1 ? world_vector(world, rows / (i + 2)) : zeros);
 			queries[2].has_beyond = true;
 			queries[2].beyond_slot = rows / 2;
 			queries[2].beyond_distance =
 				model_distance(world, zeros, world_vector(world, rows / 2));
 			check_few(world, "four, from far to near or near to far", queries, 4);
+			check_few(world, "seven, from far to near or near to far", queries, 7);
+			check_few(world, "all, from far to near or near to far", queries, FEW_QUERIES);
 			world_drop(world);
 		}
 	}
 }
 
 /*
- * One query at a time and up to four, of k from one to more than there are
+ * One query at a time and up to sixteen, of k from one to more than there are
  * rows, on one table; dead rows, and some overwritten.
  */
 static void
@@ -122,6 +125,8 @@ mixed_k(void)
 {
 	static const uint32_t lone[] = {1, 2, 31, 10, 100, 1000, 1024, 1025, 7};
 	static const uint32_t together[] = {3, 1024, 1, 129};
+	static const uint32_t more[FEW_QUERIES] = {10, 256, 1, 3,	9,	100, 128, 2,
+											   5,  31,	7, 200, 64, 10,	 12,  1};
 	EngineConfig config = {.device = options.device, .simd = options.simd};
 	uint32_t	rows = options.quick ? 1300 : 2500;
 
@@ -142,6 +147,8 @@ mixed_k(void)
 				few_of(world, "a lone query", &lone[i], 1);
 			for (uint32_t count = 2; count <= 4; count++)
 				few_of(world, "a few of mixed k", together, count);
+			for (uint32_t count = 5; count <= FEW_QUERIES; count += pair % 2 ? 3 : 11)
+				few_of(world, "more of mixed k", more, count);
 			world_drop(world);
 		}
 	}
@@ -154,7 +161,9 @@ mixed_k(void)
 static void
 ties(void)
 {
-	static const uint32_t ks[] = {10, 1000, 1, 64};
+	static const uint32_t ks[FEW_QUERIES] = {10, 1000, 1, 64};
+	static const uint32_t more[FEW_QUERIES] = {10, 256, 1, 64, 2, 10, 10, 10,
+											   10, 1,	1, 10, 3, 10, 10, 100};
 	static const Shape shapes[] = {SHAPE_EQUAL, SHAPE_SMALL};
 	EngineConfig config = {.device = options.device, .simd = options.simd};
 	uint32_t	rows = options.quick ? 6000 : 200000;
@@ -174,6 +183,8 @@ ties(void)
 				few_of(world, "ties, alone", ks, 1);
 				few_of(world, "ties, alone, many", ks + 1, 1);
 				few_of(world, "ties, four", ks, 4);
+				few_of(world, "ties, eight", more, 8);
+				few_of(world, "ties, sixteen", more, 16);
 				world_drop(world);
 			}
 	}
@@ -188,7 +199,8 @@ sizes(void)
 {
 	static const uint32_t rows[] = {1, 2, 9, 63, 129, 1056, 2113, 8449};
 	static const uint32_t dims[] = {1, 33, 129, 513, 1537, 2047, 2049};
-	static const uint32_t ks[] = {10, 11, 3, 200};
+	static const uint32_t ks[FEW_QUERIES] = {10, 11, 3,	200, 10, 1, 10, 10,
+											 10, 12, 10, 10, 64, 10, 1, 30};
 	EngineConfig config = {.device = options.device, .simd = options.simd};
 
 	config.forced.exact = EXACT_FUSED;
@@ -200,6 +212,8 @@ sizes(void)
 		world_append(world, rows[i]);
 		few_of(world, "sizes, alone", ks, 1);
 		few_of(world, "sizes, three", ks, 3);
+		few_of(world, "sizes, six", ks, 6);
+		few_of(world, "sizes, fifteen", ks, 15);
 		world_drop(world);
 	}
 	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
@@ -213,6 +227,8 @@ sizes(void)
 			few_of(world, "dimensions, alone", ks, 1);
 			few_of(world, "dimensions, two", ks, 2);
 			few_of(world, "dimensions, four", ks, 4);
+			few_of(world, "dimensions, eight", ks, 8);
+			few_of(world, "dimensions, sixteen", ks, 16);
 			world_drop(world);
 		}
 }
@@ -256,7 +272,7 @@ said_way(void)
 static void
 small(void)
 {
-	static const uint32_t ks[] = {10, 3, 40};
+	static const uint32_t ks[FEW_QUERIES] = {10, 3, 40, 1, 10, 10, 10, 10, 10, 2};
 	EngineConfig config = {.device = options.device, .simd = options.simd};
 	World	   *world;
 
@@ -272,6 +288,8 @@ small(void)
 		{
 			few_of(world, "little, two", ks, 2);
 			few_of(world, "little, three", ks, 3);
+			few_of(world, "little, five", ks, 5);
+			few_of(world, "little, ten", ks, 10);
 		}
 		world_drop(world);
 	}

@@ -371,7 +371,7 @@ send_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill, uint
 		ExactLaunch launch = exact_launch(engine, bstream, fill->max_k);
 
 		bstream->at_once = exact_at_once(&launch);
-		bstream->read_in_place = bstream->at_once && fused_carries(used.vectors);
+		bstream->read_in_place = bstream->at_once && fused_carries(bstream->ntasks, used.vectors);
 	}
 	if (bstream->read_in_place)
 		return used.bitmaps == 0 || send_bitmaps(engine, bstream, used.bitmaps);

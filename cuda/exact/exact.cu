@@ -170,6 +170,8 @@ static const KeysKernel keys_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(KE
 
 /* How searches go that may go several ways: chosen, or forced. */
 static ExactWay way;
+/* Whether it was said from how many queries on tiles are taken. */
+static bool tiles_asked;
 /* Rows of a tile of searches with a large k. */
 static uint32_t tile_rows = EXACT_TILE;
 
@@ -181,6 +183,7 @@ exact_prepare(size_t shared_room, const EngineForced *forced)
 											 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 
 	way = forced->exact;
+	tiles_asked = forced->tiles_queries > 0;
 	tile_rows =
 		forced->exact_tile > 0 && forced->exact_tile < EXACT_TILE ? forced->exact_tile : EXACT_TILE;
 	for (int i = 0; i < TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
@@ -227,7 +230,8 @@ exact_at_once(const ExactLaunch *launch)
 	if (way == EXACT_SCAN || !fused_can(launch))
 		return false;
 	return way == EXACT_FUSED ||
-		   (fused_pays(launch) && !tiles_can(launch, way == EXACT_TILES));
+		   (fused_pays(launch) &&
+			!((way == EXACT_TILES || tiles_asked) && tiles_can(launch, way == EXACT_TILES)));
 }
 
 cudaError_t

@@ -80,8 +80,8 @@ struct FusedInput
  * batch's flag itself.
  */
 extern bool exact_at_once(const ExactLaunch *launch);
-/* Whether queries of this size fit into the kernel's arguments. */
-extern bool fused_carries(size_t bytes);
+/* Whether so many queries of these bytes fit into the kernel's arguments. */
+extern bool fused_carries(uint32_t queries, size_t bytes);
 extern cudaError_t fused_launch(const ExactLaunch *launch, const FusedInput *input);
 extern size_t fused_table_bytes(void);
 /* Answer the queries of a batch by the best method. Heads must be cleared. */

@@ -6,7 +6,7 @@
  *
  * exact_fused_kernel
  *     grid    one block per SM; 7 or 11 warps that read rows, and one that
- *             serves bounds; instantiated for 1, 2, and up to 4 queries
+ *             serves bounds; instantiated for 1, 2, up to 4, 8 and 16 queries
  *     work    A block has a range of rows, in pieces that its warps take one
  *             at a time. Each warp has a ring of stages in shared memory
  *             (ring.cuh) and refills a stage as soon as it has read it, so
@@ -19,7 +19,7 @@
  *             last block sorts them, writes the results to host memory and
  *             raises the flag.
  *     shared  rings (workspace of the last block at the end); queries;
- *             candidates, k + 768 per query
+ *             candidates, k + 768 per query (of more than 4 queries less)
  *     global  rows, once, in slot order; norms for products; writes little
  *             more than k candidates in total, at most what blocks have room
  *             for
@@ -34,7 +34,8 @@
  * bounds, and publish them with the limit that follows in shared memory.
  *
  * The first marks come from sampling: a warp measures four rows of its first
- * stage, in each quarter the one nearest by cheap sums. Then the warps wait a
+ * stage, in each quarter the one nearest by cheap sums, or one for each query if
+ * there are more than four. Then the warps wait a
  * little for a bound while their rings fill. The first bound is computed from
  * the block's own samples, because an access to device memory takes several
  * microseconds while all rings are being filled. The same holds for the bits of
@@ -62,7 +63,9 @@
 #define MIN_MARKS 256u
 #define MARKS_PER_K 16u
 #define MARK_READERS 16u /* blocks that compute bounds from the marks, per query */
-#define SPARE 768u	/* room for candidates of a block, above k */
+#define SPARE 768u	/* room for candidates of a block, above k, of up to 4 queries; */
+#define SPARE_OF_ALL 3072u /* of more all together */
+#define FUSED_MOST_K 256u /* of more than 4 queries */
 #define BOUND_POLLS 64u /* polls for a bound before rows are measured without one */
 #define PAUSE_NS 100u /* ns */
 #define SAMPLE_POLLS 200u /* polls for samples, at a fifth of that interval */
@@ -159,10 +162,18 @@ add_chunks(typename Cheap<T, TERM>::Sum (&sums)[A][G], const uint4 *const (&rows
 				Cheap<T, TERM>::add(&sums[r][g], queries + g * bytes, chunk + i * team, raw[i][r]);
 }
 
+/* Lanes among whose rows one is sampled for a query. */
+template <int G>
+__device__ constexpr uint32_t
+sample_span()
+{
+	return EXACT_LANES * G < WARP ? EXACT_LANES * G : WARP;
+}
+
 /*
- * For each query, find the row nearest by cheap sum among those of EXACT_LANES
- * x G lanes; NO_SLOT if there is none. All of these lanes get the result.
- * Called by a warp.
+ * For each query, find the row nearest by cheap sum among those of
+ * sample_span() lanes; NO_SLOT if there is none. All of these lanes get the
+ * result. Called by a warp.
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
@@ -209,7 +220,7 @@ nearest_by_sums(const MirrorView &mirror, const FusedPlan &plan, const FusedMemo
 	}
 #pragma unroll
 	for (int g = 0; g < G; g++)
-		for (uint32_t distance = team; distance < EXACT_LANES * G; distance <<= 1)
+		for (uint32_t distance = team; distance < sample_span<G>(); distance <<= 1)
 		{
 			float other = __shfl_xor_sync(FULL_WARP, score[g], distance);
 			uint32_t row = __shfl_xor_sync(FULL_WARP, nearest[g], distance);
@@ -239,29 +250,20 @@ load_dead_words(const MirrorView &mirror, const FusedPlan &plan, uint32_t piece)
 }
 
 /*
- * Measure four rows of a warp's first stage in total, nearest by cheap sums,
- * and set their marks, so that there is a bound before rows are filtered.
- * Called by a warp; `dead` is the result of load_dead_words().
+ * Measure the row chosen for a query, and set its marks. Called by a warp; the
+ * lanes of a row have the same `chosen` and `mine`.
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
-sample_first_stage(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
-				   const FusedMemory &memory, const unsigned char *at, uint32_t from, uint32_t rows,
-				   uint32_t dead)
+sample_row(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
+		   const FusedMemory &memory, const unsigned char *at, uint32_t from, uint32_t chosen,
+		   uint32_t mine, uint32_t dead)
 {
-	const uint32_t SPAN = EXACT_LANES * G; /* lanes of a query's row */
 	uint32_t lane = threadIdx.x % WARP;
-	uint32_t mine = lane / EXACT_LANES % G;
-	uint32_t chosen = NO_SLOT;
-	uint32_t nearest[G];
 
-	nearest_by_sums<T, TERM>(mirror, plan, memory, at, from, rows, nearest);
-#pragma unroll
-	for (uint32_t g = 0; g < G; g++)
-		chosen = g == mine ? nearest[g] : chosen;
-
-	/* a team larger than SPAN has one row */
-	bool active = mine < plan.queries && chosen != NO_SLOT && (lane & (plan.team - 1)) < SPAN;
+	/* a team larger than the span has one row */
+	bool active = mine < plan.queries && chosen != NO_SLOT &&
+				  (lane & (plan.team - 1)) < sample_span<G>();
 	uint32_t row = active ? chosen : 0;
 	QueryVector query = {(const float *) (memory.queries + mine * query_bytes(mirror)),
 						 block->norm[mine], 0};
@@ -269,22 +271,56 @@ sample_first_stage(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G
 											  from + row, active);
 
 	dead = __shfl_sync(FULL_WARP, dead, (from % 32 + row) / 32) >> (from + row) % 32 & 1;
-	if (lane % EXACT_LANES == 0)
+	if (lane % EXACT_LANES == 0 && active && dead == 0 &&
+		is_beyond(block->asked[mine], key, from + row))
 	{
-		active = active && dead == 0 && is_beyond(block->asked[mine], key, from + row);
-		if (active)
-		{
-			*(volatile uint32_t *) &block
-				 ->sampled_marks[mine][threadIdx.x / WARP * (WARP / SPAN) + lane / SPAN] =
-				(uint32_t) (key >> 32);
-			atomicMin(&plan.table->marks[mine][(from + row) & (plan.marks - 1)],
-					  (uint32_t) (key >> 32));
-		}
-		__threadfence_block();
+		*(volatile uint32_t *) &block
+			 ->sampled_marks[mine][threadIdx.x / WARP * samples_of<G>() + lane / sample_span<G>()] =
+			(uint32_t) (key >> 32);
+		atomicMin(&plan.table->marks[mine][(from + row) & (plan.marks - 1)],
+				  (uint32_t) (key >> 32));
 	}
+}
+
+/*
+ * Measure rows of a warp's first stage, nearest by cheap sums, four in total or
+ * one for each query, and set their marks, so that there is a bound before rows
+ * are filtered. Called by a warp; `dead` is the result of load_dead_words().
+ */
+template <typename T, int TERM, int G>
+__device__ static inline void
+sample_first_stage(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
+				   const FusedMemory &memory, const unsigned char *at, uint32_t from, uint32_t rows,
+				   uint32_t dead)
+{
+	const uint32_t TOGETHER = G < MEASURED ? G : MEASURED; /* queries whose rows are measured so */
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t nearest[G];
+
+	nearest_by_sums<T, TERM>(mirror, plan, memory, at, from, rows, nearest);
+#pragma unroll
+	for (uint32_t first = 0; first < G; first += TOGETHER)
+	{
+		uint32_t mine = first + lane / EXACT_LANES % TOGETHER;
+		uint32_t chosen = NO_SLOT;
+
+#pragma unroll
+		for (uint32_t g = first; g < first + TOGETHER; g++)
+			chosen = g == mine ? nearest[g] : chosen;
+		sample_row<T, TERM>(mirror, plan, block, memory, at, from, chosen, mine, dead);
+	}
+	if (lane % EXACT_LANES == 0)
+		__threadfence_block();
 	__syncwarp();
 	if (lane == 0)
 		atomicAdd(&block->sampled_warps, 1u);
+}
+
+/* Rows per team at a time, at most: so many sums fit into registers. */
+__host__ __device__ constexpr uint32_t
+most_at_once(uint32_t queries)
+{
+	return queries > 8 ? MAX_AT_ONCE / 2 : MAX_AT_ONCE;
 }
 
 /*
@@ -365,9 +401,9 @@ filter_stage(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *blo
 			 const FusedMemory &memory, const Limit *limit, const unsigned char *at, uint32_t from,
 			 uint32_t rows)
 {
-	if (plan.at_once == 4)
-		filter_rows<T, TERM, G, 4>(mirror, plan, block, memory, limit, at, from, rows);
-	else if (plan.at_once == 2)
+	if (plan.at_once == 4 && most_at_once(G) == 4)
+		filter_rows<T, TERM, G, most_at_once(G)>(mirror, plan, block, memory, limit, at, from, rows);
+	else if (plan.at_once >= 2)
 		filter_rows<T, TERM, G, 2>(mirror, plan, block, memory, limit, at, from, rows);
 	else
 		filter_rows<T, TERM, G, 1>(mirror, plan, block, memory, limit, at, from, rows);
@@ -453,7 +489,7 @@ begin_queries(const MirrorView &mirror, const BatchView &batch, const FusedPlan 
 		block->sampled_warps = block->progress = 0;
 		block->taken = plan.warps * plan.stages; /* initially each stage has one */
 	}
-	for (uint32_t i = threadIdx.x; i < MAX_WARPS * MEASURED; i += blockDim.x)
+	for (uint32_t i = threadIdx.x; i < G * MAX_WARPS * samples_of<G>(); i += blockDim.x)
 		(&block->sampled_marks[0][0])[i] = 0xFFFFFFFFu;
 	if (plan.carried)
 	{
@@ -493,7 +529,7 @@ __device__ static inline Key
 serve_first_bounds(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
 				   const Pieces &pieces)
 {
-	const uint32_t EACH = MEASURED / G; /* rows per warp and query */
+	const uint32_t EACH = samples_of<G>();
 	uint32_t lane = threadIdx.x % WARP;
 	/* number of warps that sample */
 	uint32_t warps = plan.served_turns == 0 ? 0 : pieces.end - pieces.first;
@@ -673,17 +709,31 @@ typedef void (*FusedKernel)(const MirrorView, const BatchView, const FusedPlan, 
 #define ALONE_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 1>
 #define PAIR_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 2>
 #define FOUR_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 4>
-#define GROUPS 3
+#define EIGHT_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 8>
+#define SIXTEEN_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 16>
+#define GROUPS 5
 
-/* For 1, 2 and up to 4 queries. */
+/* For 1, 2, and up to 4, 8 and 16 queries. */
 static const FusedKernel fused_kernels[GROUPS][TYPES_AND_TERMS_COUNT] = {
-	TYPES_AND_TERMS(ALONE_KERNEL), TYPES_AND_TERMS(PAIR_KERNEL), TYPES_AND_TERMS(FOUR_KERNEL)};
+	TYPES_AND_TERMS(ALONE_KERNEL), TYPES_AND_TERMS(PAIR_KERNEL), TYPES_AND_TERMS(FOUR_KERNEL),
+	TYPES_AND_TERMS(EIGHT_KERNEL), TYPES_AND_TERMS(SIXTEEN_KERNEL)};
 
 /* Number of queries that the kernel for this many is instantiated for. */
 static uint32_t
 group_of(uint32_t queries)
 {
-	return queries > 2 ? 4 : queries;
+	return power_of_two(queries);
+}
+
+/* That kernel. */
+static FusedKernel
+kernel_of(const ExactLaunch *launch)
+{
+	uint32_t number = 0;
+
+	while (1u << number < group_of(launch->queries))
+		number++;
+	return fused_kernels[number][type_and_term(launch->type, launch->mirror.metric)];
 }
 
 static size_t shared_room; /* dynamic shared memory of a block */
@@ -716,10 +766,10 @@ fused_table_bytes(void)
  * fits.
  */
 static void
-plan_stage(const MirrorView &mirror, uint32_t most, FusedPlan *plan)
+plan_stage(const MirrorView &mirror, uint32_t group, uint32_t most, FusedPlan *plan)
 {
 	plan->team = TEAM;
-	plan->at_once = MAX_AT_ONCE;
+	plan->at_once = most_at_once(group);
 	while (plan->team > 1 && plan->team * 32 > mirror.stride)
 		plan->team /= 2;
 	while (plan->at_once > 1 && WARP / plan->team * plan->at_once * mirror.stride > most)
@@ -751,7 +801,7 @@ plan_ring(const ExactLaunch *launch, uint32_t warps, FusedPlan *plan, size_t *by
 	if (*bytes + MIN_RING > shared_room)
 		return false;
 	ring = (uint32_t) (shared_room - *bytes);
-	plan_stage(mirror, ring / warps / least / RING_ALIGNED * RING_ALIGNED, plan);
+	plan_stage(mirror, group, ring / warps / least / RING_ALIGNED * RING_ALIGNED, plan);
 	plan->stages = ring / warps / plan->stage_bytes;
 	plan->stages = plan->stages < MAX_STAGES ? plan->stages : MAX_STAGES;
 	if (in_groups && plan->stages > RING_STAGES)
@@ -766,13 +816,15 @@ plan_ring(const ExactLaunch *launch, uint32_t warps, FusedPlan *plan, size_t *by
 static bool
 plan_block(const ExactLaunch *launch, FusedPlan *plan, size_t *bytes)
 {
+	uint32_t group = group_of(launch->queries);
 	uint32_t marks = power_of_two(launch->max_k * MARKS_PER_K);
+	uint32_t most = MAX_MARKS < MIN_RING / 4 / group ? MAX_MARKS : MIN_RING / 4 / group;
 	uint32_t warps = launch->mirror.stride > LONG_ROWS ? WARPS_OF_LONG : MAX_WARPS;
 
 	memset(plan, 0, sizeof(*plan));
 	plan->k = launch->max_k;
-	plan->marks = marks < MIN_MARKS ? MIN_MARKS : marks > MAX_MARKS ? MAX_MARKS : marks;
-	plan->room = list_room(launch->max_k + SPARE);
+	plan->marks = marks < MIN_MARKS ? MIN_MARKS : marks > most ? most : marks;
+	plan->room = list_room(launch->max_k + (group > 4 ? SPARE_OF_ALL / group : SPARE));
 	while (warps > 0 && !plan_ring(launch, warps, plan, bytes))
 		warps--;
 	return warps > 0;
@@ -785,7 +837,8 @@ fused_can(const ExactLaunch *launch)
 	size_t bytes;
 
 	return launch->queries <= FUSED_QUERIES && launch->mirror.rows > 0 &&
-		   launch->max_k <= EXACT_SMALL_K && !launch->filtered && !launch->in_place &&
+		   launch->max_k <= (launch->queries > 4 ? FUSED_MOST_K : EXACT_SMALL_K) &&
+		   !launch->filtered && !launch->in_place &&
 		   !launch->pending_only && launch->mirror.stride <= MAX_STRIDE &&
 		   plan_block(launch, &plan, &bytes);
 }
@@ -801,9 +854,23 @@ fused_pays(const ExactLaunch *)
 }
 
 bool
-fused_carries(size_t bytes)
+fused_carries(uint32_t queries, size_t bytes)
 {
-	return bytes <= CARRIED;
+	return queries <= CARRIED_QUERIES && bytes <= CARRIED;
+}
+
+/*
+ * Entries of a query that the last block ranks at once: what fits into the ring
+ * with those of the others, and is sooner compared than sorted.
+ */
+static uint32_t
+ranked_most(const FusedPlan &plan)
+{
+	uint32_t room = MIN_RING / (uint32_t) entries_bytes(1) / plan.queries;
+	uint32_t most = 2 * plan.k + FEW;
+
+	most = most < room ? most : room;
+	return (most < (plan.warps + 1) * WARP ? most : (plan.warps + 1) * WARP) & ~1u;
 }
 
 /* Complete a plan of plan_block(): tables, and when to compute bounds. */
@@ -823,6 +890,7 @@ plan_rest(const ExactLaunch *launch, uint32_t pieces, uint32_t blocks, FusedPlan
 	plan->bound_polls =
 		plan->served_turns > 0 && blocks * plan->warps >= 2 * plan->k ? BOUND_POLLS : 0;
 	plan->few = 2 * plan->k / blocks + FEW_OF_BLOCK;
+	plan->ranked = ranked_most(*plan);
 }
 
 cudaError_t
@@ -847,9 +915,7 @@ fused_launch(const ExactLaunch *launch, const FusedInput *input)
 		memcpy(carried.asked, input->queries, launch->queries * sizeof(DeviceQuery));
 		memcpy(carried.words, input->vectors, input->bytes);
 	}
-	LAUNCH(fused_kernels[group_of(launch->queries) / 2]
-					   [type_and_term(launch->type, launch->mirror.metric)],
-		   blocks, (plan.warps + 1) * WARP, bytes, launch->stream, launch->mirror, launch->batch,
-		   plan, carried);
+	LAUNCH(kernel_of(launch), blocks, (plan.warps + 1) * WARP, bytes, launch->stream,
+		   launch->mirror, launch->batch, plan, carried);
 	return cudaGetLastError();
 }

@@ -9,7 +9,8 @@
 #include "cuda/exact/exact_cheap.cuh"
 #include "cuda/exact/ring.cuh"
 
-#define FUSED_QUERIES 4u /* maximum number of queries that share row reads */
+#define FUSED_QUERIES 16u /* maximum number of queries that share row reads */
+#define CARRIED_QUERIES 4u /* maximum number of queries in the kernel's arguments, */
 #define MAX_WARPS 11u	/* maximum of reading warps per block; with the serving warp, three per
 						 * quarter of an SM */
 #define MAX_THREADS ((MAX_WARPS + 1) * WARP)
@@ -18,7 +19,7 @@
 #define MAX_MARKS 2048u
 #define RING_ALIGNED 128u /* bytes; copies to stages with less alignment take a quarter longer */
 #define NO_PIECE 0xFFFFFFFFu
-#define CARRIED 3072u /* maximum bytes of queries in the kernel's arguments */
+#define CARRIED 3072u	/* and of their bytes */
 
 #ifdef EMULATED
 #define PAUSE(ns)
@@ -64,14 +65,23 @@ struct FusedPlan
 							* turn */
 	uint32_t bound_polls; /* polls for a bound before a stage is measured without one */
 	uint32_t few; /* up to this many entries a block writes without computing a bound first */
+	uint32_t ranked; /* up to this many entries of a query the last block ranks at once */
 };
 
 /* Queries in the kernel's arguments, which saves waiting for a copy. */
 struct FusedQueries
 {
-	DeviceQuery asked[FUSED_QUERIES];
+	DeviceQuery asked[CARRIED_QUERIES];
 	uint32_t words[CARRIED / 4];
 };
+
+/* Rows that a warp samples for each of G queries. */
+template <int G>
+__host__ __device__ constexpr uint32_t
+samples_of()
+{
+	return MEASURED > G ? MEASURED / G : 1;
+}
 
 /* State of a block. */
 template <int G>
@@ -90,7 +100,7 @@ struct alignas(RING_ALIGNED) FusedBlock
 	uint32_t piece[MAX_WARPS][MAX_STAGES];			/* piece in each stage, or NO_PIECE */
 	uint32_t taken;									/* pieces taken by the block's warps */
 	/* marks of the rows sampled by warps; all bits set if none */
-	uint32_t sampled_marks[G][MAX_WARPS * MEASURED / G];
+	uint32_t sampled_marks[G][MAX_WARPS * samples_of<G>()];
 	uint32_t sampled_warps;							/* number of warps that have sampled */
 	uint32_t progress;								/* turns of the first warp */
 	uint32_t selected;

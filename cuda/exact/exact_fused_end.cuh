@@ -55,7 +55,7 @@ write_candidates(const FusedPlan &plan, FusedBlock<G> *block, const FusedMemory 
 		for (uint32_t g = threadIdx.x / WARP; g < plan.queries; g += blockDim.x / WARP)
 		{
 			bound_from_marks(plan.table->marks[g], plan.marks, plan.k,
-							 (uint32_t *) memory.ring + g * MAX_MARKS, &plan.table->bounds[g]);
+							 (uint32_t *) memory.ring + g * plan.marks, &plan.table->bounds[g]);
 			if (threadIdx.x % WARP == 0)
 				block->bound[g] = *(volatile Key *) &plan.table->bounds[g];
 		}
@@ -91,17 +91,60 @@ write_candidates(const FusedPlan &plan, FusedBlock<G> *block, const FusedMemory 
 	return block->last;
 }
 
-/* Threads per query, if all are answered concurrently. */
+/*
+ * Threads that rank a query's entries: all queries together if there are enough
+ * for a warp each, else so many queries at a time.
+ */
 __device__ static inline uint32_t
 threads_each(const FusedPlan &plan)
 {
-	return blockDim.x / plan.queries / WARP * WARP;
+	uint32_t each = blockDim.x / plan.queries / WARP * WARP;
+
+	return each > 0 ? each : WARP;
+}
+
+/* Where a query's entries are gathered to be ranked. */
+__device__ static inline Entries
+ranked_entries_of(const FusedPlan &plan, const FusedMemory &memory, uint32_t g)
+{
+	unsigned char *at = memory.ring + g * entries_bytes(plan.ranked);
+
+	return entries_at(&at, plan.ranked);
 }
 
 /*
- * Answer all queries concurrently: each thread has one entry and counts the
- * entries before it. Called by all threads. Returns false if some query has too
- * many entries.
+ * Write the entries of a query: the place of each is the number of those before
+ * it.
+ */
+template <int G>
+__device__ static inline void
+rank_entries(const MirrorView &mirror, const BatchView &batch, const FusedPlan &plan,
+			 FusedBlock<G> *block, const FusedMemory &memory, uint32_t g, uint32_t first)
+{
+	Entries entries = ranked_entries_of(plan, memory, g);
+	uint32_t n = block->gathered[g];
+
+	for (uint32_t i = first; i < n; i += threads_each(plan))
+	{
+		Key key = entries.key[i];
+		uint32_t slot = entries.slot[i];
+		uint32_t place = 0;
+		SearchResult result;
+
+		result.distance = distance_of(key);
+		result.slot = slot;
+		result.version = mirror.versions[slot];
+#pragma unroll 4
+		for (uint32_t j = 0; j < n; j++)
+			place += entry_before(entries.key[j], entries.slot[j], key, slot);
+		if (place < block->asked[g].k)
+			batch.results[block->asked[g].results + place] = result;
+	}
+}
+
+/*
+ * Answer the queries by comparing each one's entries with each other. Called by
+ * all threads. Returns false if some query has too many entries.
  */
 template <int G>
 __device__ static inline bool
@@ -109,45 +152,33 @@ answer_few(const MirrorView &mirror, const BatchView &batch, const FusedPlan &pl
 		   FusedBlock<G> *block, const FusedMemory &memory)
 {
 	uint32_t each = threads_each(plan);
-	bool mine = threadIdx.x / each < plan.queries;
-	uint32_t g = mine ? threadIdx.x / each : 0;
+	uint32_t together = blockDim.x / each;
 	uint32_t i = threadIdx.x % each;
-	unsigned char *at = memory.ring + g * entries_bytes(each);
-	Entries entries = entries_at(&at, each);
-	Key bound = *(volatile Key *) &plan.table->bounds[g];
-	uint32_t place = 0;
 
-	for (uint32_t j = i; mine && j < block->found[g]; j += each)
+	for (uint32_t g = threadIdx.x / each; g < plan.queries; g += together)
 	{
-		Key key = __ldcg(plan.keys + (size_t) g * plan.max_found + j);
-		uint32_t slot = __ldcg(plan.slots + (size_t) g * plan.max_found + j);
-		uint32_t to = key <= bound ? atomicAdd(&block->gathered[g], 1u) : each;
+		Entries entries = ranked_entries_of(plan, memory, g);
+		Key bound = *(volatile Key *) &plan.table->bounds[g];
 
-		if (to < each)
+		for (uint32_t j = i; j < block->found[g]; j += each)
 		{
-			entries.key[to] = key;
-			entries.slot[to] = slot;
+			Key key = __ldcg(plan.keys + (size_t) g * plan.max_found + j);
+			uint32_t slot = __ldcg(plan.slots + (size_t) g * plan.max_found + j);
+			uint32_t to = key <= bound ? atomicAdd(&block->gathered[g], 1u) : plan.ranked;
+
+			if (to < plan.ranked)
+			{
+				entries.key[to] = key;
+				entries.slot[to] = slot;
+			}
 		}
 	}
 	__syncthreads();
-	for (uint32_t j = 0; j < plan.queries; j++)
-		if (block->gathered[j] > each)
+	for (uint32_t g = 0; g < plan.queries; g++)
+		if (block->gathered[g] > plan.ranked)
 			return false;
-	if (!mine || i >= block->gathered[g])
-		return true;
-
-	Key key = entries.key[i];
-	uint32_t slot = entries.slot[i];
-	SearchResult result;
-
-	result.distance = distance_of(key);
-	result.slot = slot;
-	result.version = mirror.versions[slot];
-#pragma unroll 4
-	for (uint32_t j = 0; j < block->gathered[g]; j++)
-		place += entry_before(entries.key[j], entries.slot[j], key, slot);
-	if (place < block->asked[g].k)
-		batch.results[block->asked[g].results + place] = result;
+	for (uint32_t g = threadIdx.x / each; g < plan.queries; g += together)
+		rank_entries(mirror, batch, plan, block, memory, g, i);
 	return true;
 }
 
@@ -238,7 +269,7 @@ fused_answer(const MirrorView &mirror, const BatchView &batch, const FusedPlan &
 	{
 		for (uint32_t g = threadIdx.x / WARP; g < plan.queries; g += blockDim.x / WARP)
 			bound_from_marks(plan.table->marks[g], plan.marks, plan.k,
-							 (uint32_t *) memory.ring + g * MAX_MARKS, &plan.table->bounds[g]);
+							 (uint32_t *) memory.ring + g * plan.marks, &plan.table->bounds[g]);
 		__syncthreads();
 	}
 	if (!answer_few(mirror, batch, plan, block, memory))

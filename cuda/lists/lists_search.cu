@@ -1,0 +1,188 @@
+/*
+ * lists_search.cu
+ *		Launching searches of lists, in parts that the state has room for.
+ *
+ * A part is five steps, nine launches and two more for each factor of 16 that
+ * the longest list has above 256 blocks: prepare (lists_prepare.cu), coarse,
+ * choose, starts, sort (lists_probe.cu), scans with limits between them
+ * (lists_scan.cu), answer (lists_answer.cu).
+ */
+#include "cuda/lists/lists_estimate.cuh"
+
+#define FEW_PAIRS 2u		/* of a list, on average, for which they are scanned one by one */
+#define ITEM_BLOCKS 64u		/* blocks of an item; of few pairs there are more items */
+#define FEW_ITEM_BLOCKS 8u
+#define ROOM_LEAST 1024u	/* rows of a query's buffer, by certain or close bounds, */
+#define ROOM_WIDE 4096u		/* and by wide ones */
+
+/* Rows that a query's buffer is to hold. */
+static uint32_t
+room_of(const ListsView *lists, uint32_t max_k, uint32_t max_rerank)
+{
+	uint32_t need = max_k > max_rerank ? max_k : max_rerank;
+	bool wide = lists->shape.kind == QUANTIZER_PQ ||
+				(lists->shape.kind == QUANTIZER_RABITQ && lists->shape.bits <= 2);
+	uint32_t room = power_of_two(4 * need);
+	uint32_t least = wide ? ROOM_WIDE : ROOM_LEAST;
+
+	return room < least ? least : room;
+}
+
+/* Sizes of a part, all multiples of 16 bytes. */
+struct PartSizes
+{
+	size_t query;
+	size_t asked;
+	size_t vector;
+	size_t table;
+	size_t found; /* values before */
+	size_t probes;
+	size_t ranks;
+	size_t sorted;
+	size_t counts;
+	size_t starts;
+	size_t items;
+};
+
+static PartSizes
+part_sizes(const ListsView *lists, uint32_t max_probes, uint32_t room, uint32_t phases)
+{
+	size_t values = round_up(lists->lists * sizeof(float), 16);
+	size_t found = round_up(room * sizeof(ListsFound), 16);
+	PartSizes sizes;
+
+	sizes.query = sizeof(ListsQuery);
+	sizes.asked = sizeof(DeviceQuery);
+	sizes.vector = round_up(lists->shape.dims * sizeof(float), 32);
+	sizes.table = round_up(lists_table_words(&lists->shape) * sizeof(uint32_t), 16);
+	sizes.found = values > found ? values : found;
+	sizes.probes = sizes.sorted = round_up(max_probes * sizeof(ListsPair), 16);
+	sizes.ranks = round_up(max_probes * sizeof(uint32_t), 16);
+	sizes.counts = round_up((2 * (size_t) lists->lists + LISTS_MOST_PHASES) * sizeof(uint32_t), 16);
+	sizes.starts = round_up((2 * (size_t) lists->lists + 1) * sizeof(uint32_t), 16);
+	sizes.items = round_up((2 * (size_t) lists->lists + 1) * phases * sizeof(uint32_t), 16);
+	return sizes;
+}
+
+/* Bytes of a query; of what all have in common. */
+static size_t
+query_state(const PartSizes &sizes)
+{
+	return sizes.query + sizes.asked + sizes.vector + sizes.table + sizes.found + sizes.probes +
+		   sizes.ranks + sizes.sorted;
+}
+
+static size_t
+common_state(const PartSizes &sizes)
+{
+	return sizes.counts + sizes.starts + sizes.items;
+}
+
+size_t
+lists_search_least_bytes(const ListsView *lists, uint32_t max_probes, uint32_t max_k,
+						 uint32_t max_rerank)
+{
+	PartSizes sizes = part_sizes(lists, max_probes < 1 ? 1 : max_probes,
+								 room_of(lists, max_k, max_rerank), LISTS_MOST_PHASES);
+
+	return query_state(sizes) + common_state(sizes);
+}
+
+/* Memory of the state, bytes of which are taken. */
+static unsigned char *
+take(unsigned char **at, size_t bytes)
+{
+	unsigned char *taken = *at;
+
+	*at += bytes;
+	return taken;
+}
+
+/* Lay out the state of a part of so many queries. */
+static void
+lay_out(const ListsLaunch *launch, const PartSizes &sizes, uint32_t queries, ListsPart *part)
+{
+	unsigned char *at = launch->batch.state;
+
+	part->query = (ListsQuery *) take(&at, sizes.query * queries);
+	part->asked = (DeviceQuery *) take(&at, sizes.asked * queries);
+	part->vectors = (float *) take(&at, sizes.vector * queries);
+	part->tables = (uint32_t *) take(&at, sizes.table * queries);
+	part->found = (ListsFound *) take(&at, sizes.found * queries);
+	part->values = (float *) part->found;
+	part->probes = (ListsPair *) take(&at, sizes.probes * queries);
+	part->ranks = (uint32_t *) take(&at, sizes.ranks * queries);
+	part->sorted = (ListsPair *) take(&at, sizes.sorted * queries);
+	part->counts = (uint32_t *) take(&at, sizes.counts);
+	part->tickets = part->counts + 2 * launch->lists.lists;
+	part->starts = (uint32_t *) take(&at, sizes.starts);
+	part->items = (uint32_t *) take(&at, sizes.items);
+}
+
+/* What parts of a launch have in common. */
+static ListsPart
+begin_part(const ListsLaunch *launch)
+{
+	const ListsView *lists = &launch->lists;
+	ListsPart part = {};
+	bool few = (uint64_t) launch->queries * launch->max_probes < (uint64_t) FEW_PAIRS * lists->lists;
+
+	part.most_probes = launch->max_probes < 1 ? 1 : launch->max_probes;
+	part.room = room_of(lists, launch->max_k, launch->max_rerank);
+	part.phases = lists_phases(lists->longest);
+	part.group = few ? 1 : lists_scan_group(&lists->shape);
+	part.item_blocks = few ? FEW_ITEM_BLOCKS : ITEM_BLOCKS;
+	return part;
+}
+
+cudaError_t
+lists_search_launch(const ListsLaunch *launch)
+{
+	ListsPart part = begin_part(launch);
+	PartSizes sizes = part_sizes(&launch->lists, part.most_probes, part.room, part.phases);
+	size_t most = launch->state_bytes < common_state(sizes)
+					  ? 0
+					  : (launch->state_bytes - common_state(sizes)) / query_state(sizes);
+	cudaError_t error = cudaSuccess;
+
+	if (launch->lists.lists == 0)
+		most = launch->queries;
+	else if (most == 0)
+		return cudaErrorInvalidValue;
+	part.table_words = (uint32_t) (sizes.table / sizeof(uint32_t));
+	part.vector_stride = (uint32_t) (sizes.vector / sizeof(float));
+	while (error == cudaSuccess && part.first < launch->queries)
+	{
+		uint32_t left = launch->queries - part.first;
+		ListsStep step;
+
+		part.queries = left < most ? left : (uint32_t) most;
+		if (launch->lists.lists > 0)
+			lay_out(launch, sizes, part.queries, &part);
+		step = {launch, part};
+		if (launch->lists.lists > 0)
+		{
+			error = lists_prepare_launch(&step);
+			if (error == cudaSuccess)
+				error = lists_probe_launch(&step);
+			if (error == cudaSuccess)
+				error = lists_scan_launch(&step);
+		}
+		if (error == cudaSuccess)
+			error = lists_answer_launch(&step);
+		part.first += part.queries;
+	}
+	return error;
+}
+
+cudaError_t
+lists_search_prepare(const cudaDeviceProp *device)
+{
+	cudaError_t error = lists_prepare_allow(device);
+
+	if (error == cudaSuccess)
+		error = lists_scan_allow(device);
+	if (error == cudaSuccess)
+		error = lists_answer_allow(device);
+	return error;
+}

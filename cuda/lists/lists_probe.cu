@@ -176,7 +176,10 @@ choose_by_classes(const ListsView &lists, const float *values, uint32_t probes, 
 	}
 	__syncthreads();
 	if (shared->found > MOST_SORTED)
+	{
+		__syncthreads();
 		return false;
+	}
 	block_fill(entries, shared->found, power_of_two(shared->found));
 	__syncthreads();
 	block_sort(entries, power_of_two(shared->found));
@@ -257,6 +260,7 @@ mark_nearest(const ListsView &lists, const float *values, const ListsPair *chose
 			}
 		__syncthreads();
 	}
+	__syncthreads();
 }
 
 /* The exact distance of a query and a centroid, by eight lanes. Whole warps. */

@@ -356,6 +356,7 @@ struct cudaDeviceProp
 	int major, minor;
 	int multiProcessorCount;
 	size_t sharedMemPerBlockOptin;
+	size_t sharedMemPerMultiprocessor;
 	size_t totalGlobalMem;
 	int pciDomainID, pciBusID, pciDeviceID;
 };

@@ -326,6 +326,7 @@ enum
 {
 	cudaStreamNonBlocking = 1,
 	cudaEventDisableTiming = 2,
+	cudaHostAllocDefault = 0,
 	cudaHostAllocMapped = 2,
 	cudaEnableDefault = 0
 };

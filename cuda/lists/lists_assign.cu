@@ -63,6 +63,7 @@ struct RowSpan
 {
 	float scale; /* of halves to elements, reciprocal; NaN: the row is left open */
 	float error; /* not below its halves' length times the error of values */
+	float slack; /* what exact distances, which decide, are themselves rounded by */
 };
 
 struct Note
@@ -93,6 +94,7 @@ struct AssignTables
 	uint32_t *nearest;
 	double *distances; /* or NULL */
 	float error;	   /* value_error() */
+	float rounding;	   /* of exact distances, relative */
 };
 
 /*
@@ -221,7 +223,9 @@ __global__ void __launch_bounds__(THREADS) halves_kernel(const AssignTables tabl
 	}
 	else
 		tables.row_spans[at] = {near ? power_of(-exponent) : NAN,
-								tables.error * (length * power_of(-exponent))};
+								tables.error * (length * power_of(-exponent)),
+								SMALLEST_SPAN + tables.rounding * (length * power_of(-exponent)) *
+													length};
 }
 
 /* ---- tiles --------------------------------------------------------------- */
@@ -317,7 +321,7 @@ struct Range
 __device__ static inline Range
 range_of(const RowSpan &row, const ListSpan &list, float product)
 {
-	float error = fmaf(row.error, list.length, SMALLEST_SPAN);
+	float error = fmaf(row.error, list.length, row.slack);
 
 	return {fmaf(list.low, row.scale, fmaf(-product, list.scale, -error)),
 			fmaf(list.high, row.scale, fmaf(-product, list.scale, error))};
@@ -421,7 +425,7 @@ __global__ void __launch_bounds__(THREADS, 2) assign_kernel(const AssignTables t
 	{
 		uint32_t row = blockIdx.x * TILE + first_row + r * 8 + threadIdx.x % WARP / 4;
 
-		rows[r] = row < tables.count ? tables.row_spans[row] : RowSpan{0, 0};
+		rows[r] = row < tables.count ? tables.row_spans[row] : RowSpan{0, 0, 0};
 	}
 	for (uint32_t stage = 0; stage + 1 < STAGES; stage++, ahead.next(chunks))
 		copy_stage(tables, memory, ahead, stage);
@@ -629,6 +633,7 @@ lists_assign(const ListsAssign *assign)
 	tables.lists = assign->lists;
 	tables.dims = assign->dims;
 	tables.error = value_error(assign->dims);
+	tables.rounding = (float) (assign->dims + 16) * 0x1p-52f;
 	LAUNCH(mean_kernel, (assign->dims + MEAN_DIMS - 1) / MEAN_DIMS, THREADS, 0, assign->stream,
 		   tables);
 	LAUNCH(halves_kernel<true>, (assign->lists + WARPS - 1) / WARPS, THREADS, 0, assign->stream,

@@ -218,7 +218,9 @@ piece_limit(const PieceBest &best, float square, uint32_t dims)
 	double absolute = ((double) dims + FAST_EXTRA_ROUNDINGS) * FAST_SMALLEST;
 	double norm = sqrt((double) square) * 1.001;
 	double longest = sqrt(2 * (double) best.longest) * 1.001;
-	double error = 1.001 * relative * longest * (norm + longest) + absolute;
+	double error = 1.001 * relative * longest * (norm + longest) + absolute +
+				   ((double) dims + FAST_EXTRA_ROUNDINGS) * 0x1p-53 * (norm + longest) *
+					   (norm + longest);
 	float limit = (float) (best.least + 2.5 * error);
 
 	return is_finite(limit) && norm + longest < PIECE_FAR ? limit : HUGE_VALF;

@@ -1,9 +1,10 @@
 /*
  * lists_code_test.cu
- *		What becomes of rows on their way into lists (cuda/lists/lists_code.h)
- *		beside src/engine/quantizer, to the byte: rows widened, nearest
- *		centroids, codes of every kind, bits, metric and odd numbers of
- *		dimensions, on vectors that rounding and ties harm most.
+ *		What becomes of rows on their way into lists (cuda/lists/lists_code.h,
+ *		lists_learn.h) beside src/engine/quantizer, to the byte: rows widened,
+ *		nearest centroids, codes of every kind, bits, metric and odd numbers of
+ *		dimensions, centroids and codebooks learned; on vectors that rounding
+ *		and ties harm most.
  *
  * Prints TAP. Linked with the engine's objects. For a device: make
  * test/build/lists_code_device.
@@ -14,7 +15,7 @@
 
 #include <cuda_fp16.h>
 
-#include "cuda/lists/lists_code.h"
+#include "cuda/lists/lists_learn.h"
 #include "cuda/tests/testing.cuh"
 
 extern "C"
@@ -474,6 +475,100 @@ test_places()
 	say(got == wanted, "codes and slots are at their places, and holes where rows have left");
 }
 
+/* ---- training ------------------------------------------------------------ */
+
+/* Train on both sides. */
+static bool
+learns(const ListsTraining &training, uint32_t count, Making making)
+{
+	uint32_t dims = training.shape.dims;
+	std::vector<float> sample = make_vectors(count, dims, making);
+	size_t nfloats = lists_floats(&training.shape, training.lists);
+	std::vector<float> wanted(nfloats),
+		got(nfloats);
+	OnDevice<unsigned char> memory(lists_learn_bytes(&training, count));
+	ListsLearn *learn = lists_learn_begin(&training, memory.at, count,
+										  (uint32_t) device.multiProcessorCount, stream);
+	double inertia,
+		wanted_inertia;
+	uint32_t done = 0,
+			 total = 0,
+			 before = 0;
+	bool over = false,
+		 grows = true;
+
+	must(cudaMemcpy(memory.at, sample.data(), sample.size() * sizeof(float),
+					cudaMemcpyHostToDevice),
+		 "cudaMemcpy");
+	while (!over)
+	{
+		must(lists_learn_step(learn, &over, &done, &total), "lists_learn_step");
+		must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+		grows &= done <= total && done >= before;
+		before = done;
+	}
+	must(cudaMemcpy(got.data(), lists_learn_floats(learn, &inertia), nfloats * sizeof(float),
+					cudaMemcpyDeviceToHost),
+		 "cudaMemcpy");
+	lists_learn_end(learn);
+	if (lists_train(&training, sample.data(), count, wanted.data(), &wanted_inertia) != ENGINE_OK)
+		return false;
+	for (size_t i = 0; i < nfloats; i++)
+		if (memcmp(&got[i], &wanted[i], sizeof(float)) != 0)
+		{
+			printf("# %s, %u rows of %u dimensions, %u lists: float %zu of %zu is %g, not %g\n",
+				   making_names[making], count, dims, training.lists, i, nfloats, got[i],
+				   wanted[i]);
+			return false;
+		}
+	if (inertia != wanted_inertia || !grows)
+		printf("# inertia %.17g, wanted %.17g; %u steps of %u\n", inertia, wanted_inertia, done,
+			   total);
+	return inertia == wanted_inertia && grows && done == total;
+}
+
+/* lists and rows, of vectors made in two ways; with balance too. */
+static bool
+learns_lists(uint32_t dims, uint32_t lists, uint32_t count)
+{
+	bool good = true;
+
+	for (int i = 0; i < 4; i++)
+	{
+		ListsTraining training = {{QUANTIZER_INT8, METRIC_L2, dims, 8, 0, 5 + dims}, lists, 6,
+								  (i & 1) != 0, NULL};
+
+		good &= learns(training, count, i & 2 ? MADE_WHOLE : MADE_CLUSTERED);
+	}
+	return good;
+}
+
+static bool
+learns_codebook(uint32_t dims, uint32_t parts, uint32_t bits, uint32_t count, Making making)
+{
+	ListsTraining training = {{QUANTIZER_PQ, METRIC_L2, dims, bits, parts, 9}, 7, 3, false, NULL};
+
+	return learns(training, count, making);
+}
+
+static void
+test_training()
+{
+	bool good = learns_lists(1, 9, 100) && learns_lists(3, 60, 400) && learns_lists(31, 40, 700) &&
+				learns_lists(130, 10, 90);
+
+	say(good, "centroids are learned as on the processor");
+	say(learns_lists(5, 50, 30) && learns_lists(4, 1, 1) && learns_lists(2, 200, 200),
+		"with fewer rows than lists, or as many, too");
+	good = learns_codebook(10, 3, 4, 9000, MADE_CLUSTERED) &&
+		   learns_codebook(70, 66, 4, 300, MADE_CLUSTERED) &&
+		   learns_codebook(9, 9, 4, 400, MADE_WHOLE) &&
+		   learns_codebook(140, 1, 4, 300, MADE_CLUSTERED) &&
+		   learns_codebook(5, 2, 8, 900, MADE_CLUSTERED) &&
+		   learns_codebook(6, 2, 8, 500, MADE_WHOLE);
+	say(good, "codebooks of pq are learned as on the processor");
+}
+
 int
 main()
 {
@@ -486,6 +581,8 @@ main()
 	test_equal();
 	test_codes();
 	test_places();
+	test_training();
+	must(cudaStreamDestroy(stream), "cudaStreamDestroy");
 	printf("1..%u\n", tests);
 	return failures > 0;
 }

@@ -156,7 +156,7 @@ include tools/test-programs.mk
 
 .PHONY: bench-programs
 bench-programs: $(patsubst bench/%.c,bench/build/%,$(filter-out %_engine.c $(if $(wildcard $(includedir)/libpq-fe.h),,bench/ask.c),$(wildcard bench/*.c))) \
-	$(patsubst bench/%.c,bench/build/%.so,$(wildcard bench/*_engine.c)) $(if $(NVCC),bench/build/select bench/build/song)
+	$(patsubst bench/%.c,bench/build/%.so,$(wildcard bench/*_engine.c)) $(if $(NVCC),bench/build/select bench/build/song bench/build/lists)
 
 bench/build/%: bench/%.c bench/program.h $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
@@ -180,5 +180,9 @@ bench/build/song: bench/kernels/measure_song.cu $(SELECT_WAYS)
 bench/build/select bench/build/song: bench/kernels/device.cuh
 	@$(MKDIR_P) $(@D)
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $(filter %.cu,$^)
+
+bench/build/lists: bench/kernels/measure_lists.cu $(patsubst %.cu,%.o,$(wildcard cuda/lists/*.cu)) $(ENGINE_OBJS)
+	@$(MKDIR_P) $(@D)
+	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $^ -lpthread -ldl
 
 -include $(patsubst %.o,%.d,$(EXTENSION_OBJS) $(ENGINE_OBJS) $(SERVER_OBJS) $(CUDA_OBJS))

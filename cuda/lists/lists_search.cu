@@ -135,42 +135,50 @@ begin_part(const ListsLaunch *launch)
 	return part;
 }
 
+bool
+lists_take_part(const ListsLaunch *launch, uint32_t first, ListsPart *part)
+{
+	uint32_t left = launch->queries - first;
+	PartSizes sizes;
+	size_t common,
+		most;
+
+	*part = begin_part(launch);
+	part->first = first;
+	part->queries = left;
+	if (launch->lists.lists == 0)
+		return true; /* without state: there are pending rows only */
+	sizes = part_sizes(&launch->lists, part->most_probes, part->room, part->phases);
+	common = common_state(sizes);
+	most = launch->state_bytes < common ? 0 : (launch->state_bytes - common) / query_state(sizes);
+	part->table_words = (uint32_t) (sizes.table / sizeof(uint32_t));
+	part->vector_stride = (uint32_t) (sizes.vector / sizeof(float));
+	part->queries = left < most ? left : (uint32_t) most;
+	lay_out(launch, sizes, part->queries, part);
+	return most > 0;
+}
+
 cudaError_t
 lists_search_launch(const ListsLaunch *launch)
 {
-	ListsPart part = begin_part(launch);
-	PartSizes sizes = part_sizes(&launch->lists, part.most_probes, part.room, part.phases);
-	size_t most = launch->state_bytes < common_state(sizes)
-					  ? 0
-					  : (launch->state_bytes - common_state(sizes)) / query_state(sizes);
 	cudaError_t error = cudaSuccess;
 
-	if (launch->lists.lists == 0)
-		most = launch->queries;
-	else if (most == 0)
-		return cudaErrorInvalidValue;
-	part.table_words = (uint32_t) (sizes.table / sizeof(uint32_t));
-	part.vector_stride = (uint32_t) (sizes.vector / sizeof(float));
-	while (error == cudaSuccess && part.first < launch->queries)
+	for (uint32_t first = 0; error == cudaSuccess && first < launch->queries;)
 	{
-		uint32_t left = launch->queries - part.first;
 		ListsStep step;
 
-		part.queries = left < most ? left : (uint32_t) most;
+		step.launch = launch;
+		if (!lists_take_part(launch, first, &step.part))
+			return cudaErrorInvalidValue;
 		if (launch->lists.lists > 0)
-			lay_out(launch, sizes, part.queries, &part);
-		step = {launch, part};
-		if (launch->lists.lists > 0)
-		{
 			error = lists_prepare_launch(&step);
-			if (error == cudaSuccess)
-				error = lists_probe_launch(&step);
-			if (error == cudaSuccess)
-				error = lists_scan_launch(&step);
-		}
+		if (launch->lists.lists > 0 && error == cudaSuccess)
+			error = lists_probe_launch(&step);
+		if (launch->lists.lists > 0 && error == cudaSuccess)
+			error = lists_scan_launch(&step);
 		if (error == cudaSuccess)
 			error = lists_answer_launch(&step);
-		part.first += part.queries;
+		first += step.part.queries;
 	}
 	return error;
 }

@@ -140,6 +140,12 @@ struct ListsStep
 	ListsPart part;
 };
 
+/*
+ * The part of a launch that begins with a query, as long as the state has room
+ * for; false: it has none for a single one.
+ */
+extern bool lists_take_part(const ListsLaunch *launch, uint32_t first, ListsPart *part);
+
 extern cudaError_t lists_prepare_launch(const ListsStep *step);
 extern cudaError_t lists_probe_launch(const ListsStep *step);
 extern cudaError_t lists_scan_launch(const ListsStep *step);

@@ -369,8 +369,8 @@ lists_refuse_what_is_wrong(void)
 			 world, ENGINE_INVALID, "floats out of order");
 	must_end((EngineJob) {.kind = JOB_TRAIN, .memory = 1000}, world, ENGINE_NO_MEMORY,
 			 "training in 1000 bytes");
-	must_end((EngineJob) {.kind = JOB_TRAIN, .memory = 20000}, world, ENGINE_OK,
-			 "training in 20000 bytes");
+	must_end((EngineJob) {.kind = JOB_TRAIN, .memory = 40000}, world, ENGINE_OK,
+			 "training in 40000 bytes");
 	must_end((EngineJob) {.kind = JOB_TRAIN}, world, ENGINE_INVALID, "a second training");
 	must_end((EngineJob) {.kind = JOB_CODEBOOK, .count = 1, .vectors = &one}, world, ENGINE_INVALID,
 			 "a second codebook");

@@ -12,8 +12,8 @@
  * at most (0: by bounds); share of the 10 nearest that is found; codes
  * estimated and rows measured for a query; thousands of queries a second of the
  * wall's clock and, because the machine may do other work too, of a
- * processor's; microseconds of a query that is alone, and of batches of 64, 256,
- * 1,024 and 10,000, from submit to the last answer. Markdown.
+ * processor's; microseconds of a query that is alone, and of batches of 64,
+ * 256, 1,024 and 10,000, from submit to the last answer. Markdown.
  */
 #include <dlfcn.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /*
  * lists_jobs.cu
- *		Rows get into lists: JOB_LINK assigns and encodes pending ones, JOB_GRAPH
- *		says whose list is which; and JOB_CODEBOOK, which brings the centroids.
+ *		Rows get into lists: JOB_LINK assigns and encodes pending ones,
+ *		JOB_GRAPH says which list is whose. JOB_CODEBOOK brings the centroids.
  *
  * In passes. Of a link the device widens, assigns and encodes a pass; numbers
  * of lists and codes come to the host, which chooses places. Then (a load
@@ -296,7 +296,7 @@ lists_job_end(CudaEngine *engine, CudaJob *job)
 	job->lists = NULL;
 }
 
-/* --- a pass of a link ------------------------------------------------------ */
+/* --- a pass of a link ----------------------------------------------------- */
 
 /* Have the next pass assigned and encoded. False: not now. */
 static bool
@@ -398,7 +398,7 @@ fetch_pass(CudaEngine *engine, CudaJob *job)
 	return work->got == work->rows;
 }
 
-/* --- places ---------------------------------------------------------------- */
+/* --- places --------------------------------------------------------------- */
 
 /*
  * Which rows of a load's pass go where: one that is dead, or there already, or
@@ -725,7 +725,7 @@ lists_link_stage(CudaEngine *engine, CudaJob *job)
 	return work->phase == LISTS_OVER && job->status == ENGINE_OK && !engine->failure.failed;
 }
 
-/* --- centroids and codebook ------------------------------------------------ */
+/* --- centroids and codebook ----------------------------------------------- */
 
 EngineStatus
 lists_floats_begin(CudaJob *job)

@@ -63,7 +63,7 @@ rows_under(const ListsTraining *training, uint32_t most, uint64_t limit)
 	return least;
 }
 
-/* Rows that the sample has at most: what was asked for, and what memory allows. */
+/* Rows that the sample has at most: as asked for, and as memory allows. */
 static EngineStatus
 size_sample(const CudaEngine *engine, CudaJob *job, uint32_t live)
 {
@@ -230,7 +230,7 @@ learn_step(CudaEngine *engine, CudaJob *job)
 	return false;
 }
 
-/* The floats that were learned come here, a piece at a time. True when all are. */
+/* The floats that were learned come here, by pieces. True when all are. */
 static bool
 fetch_floats(CudaEngine *engine, CudaJob *job)
 {

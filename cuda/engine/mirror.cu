@@ -82,7 +82,7 @@ range_sizes_of_lists(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 	return MIRROR_RANGES;
 }
 
-/* The sizes of a mirror's ranges for so many slots, the rows' first; how many. */
+/* Sizes of a mirror's ranges for so many slots, the rows' first; how many. */
 static int
 range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 {

@@ -67,7 +67,7 @@ lists_free(CudaEngine *engine, CudaMirror *mirror)
 	mirror->lists = NULL;
 }
 
-/* Blocks that lists of so many rows take: full ones, and half of one for each. */
+/* Blocks that lists of so many rows take: full ones, and half of one each. */
 static uint64_t
 blocks_for_slots(const CudaLists *lists, uint64_t slots)
 {

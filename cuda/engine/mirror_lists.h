@@ -1,11 +1,11 @@
 /*
  * mirror_lists.h
- *		Lists of codes of a mirror: their memory on the device, and what the host
- *		knows of it.
+ *		Lists of codes of a mirror: their memory on the device, and what the
+ *		host knows of it.
  *
- * A list has blocks of 32 places (cuda/lists/lists_view.h), the host says which.
- * A slot has one place, or it is on the list of pending slots, or it is dead.
- * Places are written between batches: those in flight are waited for and later
+ * A list has blocks of 32 places (cuda/lists/lists_view.h); the host says
+ * which. A slot has one place, or it is on the list of pending slots, or it is
+ * dead. Places are written between batches: those in flight are waited for and later
  * ones wait, so that a batch finds a slot in one of the two, and once.
  */
 #ifndef GPUANN_CUDA_MIRROR_LISTS_H
@@ -71,7 +71,7 @@ struct CudaLists
 extern bool lists_create(CudaMirror *mirror);
 extern void lists_free(CudaEngine *engine, CudaMirror *mirror);
 
-/* Bytes of blocks, of a side of the directory, and of the rest, for so many slots. */
+/* Bytes of blocks and of a side of the directory for so many slots; others. */
 extern uint64_t lists_memory_bytes(const CudaLists *lists, uint64_t slots);
 extern uint64_t lists_directory_bytes(const CudaLists *lists, uint64_t slots);
 extern uint64_t lists_fixed_bytes(const CudaLists *lists);
@@ -106,7 +106,7 @@ extern void lists_make_directory(const CudaLists *lists, uint32_t *words);
 extern uint32_t lists_forget(CudaMirror *mirror, const uint32_t *slots, uint32_t count,
 							 uint32_t *places);
 
-/* lists_jobs.cu: JOB_LINK, JOB_GRAPH, JOB_CODEBOOK. The stages: true when over */
+/* lists_jobs.cu: JOB_LINK, JOB_GRAPH, JOB_CODEBOOK. Stages: true when over */
 extern EngineStatus lists_link_begin(CudaEngine *engine, CudaJob *job);
 extern bool lists_link_stage(CudaEngine *engine, CudaJob *job);
 extern EngineStatus lists_floats_begin(CudaJob *job);

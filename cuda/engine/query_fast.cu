@@ -4,8 +4,9 @@
  *		from there straight back to their callers.
  *
  * What is asked most are graph searches over codes, or searches of lists, that
- * differ in their vectors only: same mirror, k and ef, no bitmap, no bound. Where nothing waits before
- * such and batch streams are free, each is read once, its description and
+ * differ in their vectors only: same mirror, k and ef, no bitmap, no bound.
+ * Where nothing waits before such and batch streams are free, each is read
+ * once, its description and
  * vector are staged as it is read, and nothing of it is kept but its address;
  * its answer is written to it in poll, where it lies in pinned memory. A task
  * (query_task.cu) is another four lines of memory, gone through five times. Of

@@ -168,8 +168,8 @@ copy_bitmaps(CudaTask *task, const EngineQuery *query)
 }
 
 /*
- * Whether so few rows pass the filter of a search of graph or lists that looking
- * at all of these is cheaper than to find them there.
+ * Whether so few rows pass the filter of a search of graph or lists that
+ * looking at all of these is cheaper than to find them there.
  */
 static bool
 few_pass(const CudaTask *task)

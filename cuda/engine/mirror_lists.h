@@ -5,8 +5,8 @@
  *
  * A list has blocks of 32 places (cuda/lists/lists_view.h); the host says
  * which. A slot has one place, or it is on the list of pending slots, or it is
- * dead. Places are written between batches: those in flight are waited for and later
- * ones wait, so that a batch finds a slot in one of the two, and once.
+ * dead. Places are written between batches: those in flight are waited for and
+ * later ones wait, so that a batch finds a slot in one of the two, and once.
  */
 #ifndef GPUANN_CUDA_MIRROR_LISTS_H
 #define GPUANN_CUDA_MIRROR_LISTS_H

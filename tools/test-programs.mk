@@ -128,7 +128,6 @@ $(TEST_BUILD)/memory_test: $(TEST_BUILD)/emulated/cuda/tests/memory_test.cu.o $(
 $(TEST_BUILD)/walks_test: $(TEST_BUILD)/emulated/cuda/tests/walks_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
 	$(CXX) -o $@ $^ $(PLAIN_LIBS)
 
-LISTS_CODE_UNITS = cuda/common/sort $(basename $(filter-out cuda/lists/lists_search%,$(wildcard cuda/lists/*.cu)))
 LISTS_CODE_SOURCES = cuda/tests/lists_code_test.cu $(LISTS_CODE_UNITS:%=%.cu) cuda/emulate/emulate.cpp cuda/emulate/streams.cpp
 $(TEST_BUILD)/lists_code_test: $(LISTS_CODE_SOURCES:%=$(TEST_BUILD)/emulated/%.o) $(ENGINE_OBJS)
 	$(CXX) -o $@ $^ $(PLAIN_LIBS)

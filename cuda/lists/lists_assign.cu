@@ -36,7 +36,7 @@
 
 #define THREADS 256u
 #define WARPS (THREADS / WARP)
-#define TILE 128u		  /* rows, and centroids */
+#define TILE ASSIGN_ROWS  /* rows, and centroids */
 #define WARP_ROWS 32u
 #define WARP_LISTS 64u
 #define TILE_HALVES 64u	  /* of a vector, in a stage */
@@ -44,7 +44,7 @@
 #define STAGE_BYTES (2 * SIDE_BYTES)
 #define SPAN_SIDES 4u	  /* tiles of centroids whose spans are kept */
 #define NOTES 64u		  /* centroids of a row */
-#define PIECE_LEAST 40960u /* rows of a launch, unless they are long: two waves of blocks */
+#define PIECE_LEAST 40960u /* rows of a launch, unless they are long: a wave of blocks */
 #define FAR_ELEMENT 1e15f /* vectors with such elements are left to exact distances */
 #define SMALLEST_SPAN 0x1p-140f
 #define MEAN_DIMS 32u
@@ -401,7 +401,7 @@ compare_tile(const AssignTables &tables, const AssignMemory &memory, uint32_t ti
 }
 
 template <uint32_t STAGES>
-__global__ void __launch_bounds__(THREADS, 2) assign_kernel(const AssignTables tables)
+__global__ void __launch_bounds__(THREADS, ASSIGN_BLOCKS) assign_kernel(const AssignTables tables)
 {
 	DYNAMIC_SHARED(dynamic);
 	size_t bytes;
@@ -622,7 +622,7 @@ lists_assign(const ListsAssign *assign)
 {
 	AssignTables tables = {};
 	uint32_t most = piece_rows(assign->dims, assign->count);
-	uint32_t wave = assign->processors * TILE; /* whole waves of blocks, if there are some */
+	uint32_t wave = assign->processors * ASSIGN_BLOCKS * TILE; /* in whole waves, if it fills one */
 	uint32_t piece = most > wave ? most / wave * wave : most;
 	cudaError_t error = cudaSuccess;
 

@@ -9,6 +9,9 @@
 #include "cuda/lists/lists_code.h"
 #include "cuda/quantizer/encode.cuh"
 
+#define ASSIGN_ROWS 128u /* of a block, */
+#define ASSIGN_BLOCKS 2u /* and blocks of an SM */
+
 /* Which rows of an assignment; as kernels see it. */
 struct NearRows
 {

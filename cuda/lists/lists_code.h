@@ -41,7 +41,7 @@ struct ListsAssign
 	uint32_t count;
 	uint32_t *nearest; /* gets the numbers of lists */
 	double *distances; /* gets the exact squared distances; NULL: not wanted */
-	void *scratch;	   /* of lists_assign_bytes() */
+	void *scratch;	   /* of lists_assign_bytes(), aligned to 16 */
 	uint32_t processors;
 	cudaStream_t stream;
 };

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "cuda/common/sort.h"
+#include "cuda/lists/lists_assign.h"
 #include "cuda/lists/lists_learn.h"
 #include "cuda/lists/lists_means.h"
 #include "cuda/quantizer/pq_nearest.cuh"
@@ -295,8 +296,9 @@ static uint32_t
 assigned_rows(const ListsLearn *learn)
 {
 	uint64_t rows = PRODUCTS_OF_STEP / ((uint64_t) learn->training.lists * learn->whole.dims);
+	uint32_t wave = learn->processors * ASSIGN_BLOCKS * ASSIGN_ROWS;
 
-	rows = rows < LISTS_PIECE / learn->whole.dims ? LISTS_PIECE / learn->whole.dims : rows;
+	rows = rows < wave ? wave : rows / wave * wave;
 	return rows < learn->count ? (uint32_t) rows : learn->count;
 }
 

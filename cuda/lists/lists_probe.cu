@@ -14,8 +14,10 @@
  *				settle it, by digits. Then their exact distances, 8 lanes a
  *				list, and the first place of each pair by an atomic. Reads the
  *				query's values twice, from L2
- *		starts	one block: sums over all lists, of pairs and of items
+ *		starts	a block: sums over all lists, of pairs; one for the items of
+ *				each phase
  *		sort	a thread per pair: writes it where its list's are
+ * The last two are left out where few queries probe the same list.
  */
 #include "cuda/lists/lists_estimate.cuh"
 #include "cuda/lists/lists_select.cuh"
@@ -56,7 +58,8 @@ bring_columns(const float *rows, size_t stride, uint32_t count, uint32_t dims, u
 }
 
 template <uint32_t ACROSS, uint32_t M, uint32_t N, uint32_t DEPTH>
-__global__ void __launch_bounds__(THREADS) coarse_kernel(const ListsView lists, const ListsPart part)
+__global__ void __launch_bounds__(THREADS)
+	coarse_kernel(const ListsView lists, const ListsPart part)
 {
 	typedef CoarseTile<ACROSS, M, N, DEPTH> Tile;
 	__shared__ Tile tile;
@@ -315,7 +318,7 @@ __global__ void __launch_bounds__(THREADS)
 			continue;
 		chosen[i].base = base;
 		(void) atomicAdd(&shared.blocks, lists.first[list + 1] - lists.first[list]);
-		if (scanned)
+		if (scanned && !part.direct)
 			ranks[i] |= atomicAdd(&part.counts[(ranks[i] != 0) * lists.lists + list], 1u);
 	}
 	__syncthreads();
@@ -429,8 +432,9 @@ lists_probe_launch(const ListsStep *step)
 	cudaStream_t stream = step->launch->stream;
 	typedef CoarseTile<32, 1, 1, 128> Small;
 	typedef CoarseTile<16, 8, 4, 16> Large;
-	cudaError_t error = cudaMemsetAsync(
-		part.counts, 0, (2 * (size_t) lists.lists + LISTS_MOST_PHASES) * sizeof(uint32_t), stream);
+	size_t bytes = (2 * (size_t) lists.lists + LISTS_MOST_PHASES) * sizeof(uint32_t);
+	cudaError_t error =
+		part.direct ? cudaSuccess : cudaMemsetAsync(part.counts, 0, bytes, stream);
 
 	if (error != cudaSuccess)
 		return error;
@@ -445,6 +449,8 @@ lists_probe_launch(const ListsStep *step)
 					(part.queries + Large::queries - 1) / Large::queries),
 			   THREADS, 0, stream, lists, part);
 	LAUNCH(choose_kernel, part.queries, THREADS, 0, stream, lists, part);
+	if (part.direct)
+		return cudaGetLastError();
 	LAUNCH(starts_kernel, part.phases + 1, STARTS_THREADS, 0, stream, lists, part);
 	LAUNCH(sort_kernel, (part.queries * part.most_probes + THREADS - 1) / THREADS, THREADS, 0,
 		   stream, lists, part);

@@ -263,7 +263,7 @@ measure_found(const MirrorView &mirror, const ListsFound *found, uint32_t n, Ans
 			  AnswerShared *shared)
 {
 	bool by_bound = shared->query.choice == LISTS_BY_BOUND;
-	Key limit = block_select(n, shared->query.need, 64, &shared->select,
+	Key limit = block_select(n, shared->query.need, by_bound ? 32 : 64, &shared->select,
 							 [&](uint32_t i, Key *key) {
 								 *key = found_key(found[i], by_bound);
 								 return !by_bound || found[i].other < HUGE_VALF;
@@ -490,7 +490,7 @@ search_again(const MirrorView &mirror, const BatchView &batch, const ListsView &
 			return;
 		}
 		if (n >= shared->query.need)
-			limit = float_of_key((uint32_t) (block_select(n, shared->query.need, 64,
+			limit = float_of_key((uint32_t) (block_select(n, shared->query.need, 32,
 														  &shared->select,
 														  [&](uint32_t i, Key *key) {
 															  *key = found_key(found[i], true);

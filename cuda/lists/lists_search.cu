@@ -14,19 +14,22 @@
 #define FEW_ITEM_BLOCKS 8u
 #define MOST_ITEMS 128u		/* of a list, then */
 #define ROOM_LEAST 1024u	/* rows of a query's buffer, by certain or close bounds, */
-#define ROOM_WIDE 4096u		/* and by wide ones */
+#define ROOM_WIDE 4096u		/* and by wide ones; 16 times what sets a limit, */
+#define ROOM_MOST 8192u		/* or so many, or 4 times that */
 
 /* Rows that a query's buffer is to hold. */
 static uint32_t
 room_of(const ListsView *lists, uint32_t max_k, uint32_t max_rerank)
 {
-	uint32_t need = max_k > max_rerank ? max_k : max_rerank;
+	uint32_t reranked = max_rerank < LISTS_MOST_RERANK ? max_rerank : LISTS_MOST_RERANK;
+	uint32_t need = max_k > reranked ? max_k : reranked;
 	bool wide = lists->shape.kind == QUANTIZER_PQ ||
 				(lists->shape.kind == QUANTIZER_RABITQ && lists->shape.bits <= 2);
-	uint32_t room = power_of_two(4 * need);
+	uint32_t room = power_of_two(16 * need);
 	uint32_t least = wide ? ROOM_WIDE : ROOM_LEAST;
+	uint32_t most = 4 * need > ROOM_MOST ? power_of_two(4 * need) : ROOM_MOST;
 
-	return room < least ? least : room;
+	return room < least ? least : room > most ? most : room;
 }
 
 /* Sizes of a part, all multiples of 16 bytes. */

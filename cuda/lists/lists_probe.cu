@@ -411,7 +411,8 @@ __global__ void __launch_bounds__(STARTS_THREADS)
 	}
 }
 
-__global__ void __launch_bounds__(THREADS) lists_sort_kernel(const ListsView lists, const ListsPart part)
+__global__ void __launch_bounds__(THREADS)
+	lists_sort_kernel(const ListsView lists, const ListsPart part)
 {
 	uint32_t i = blockIdx.x * THREADS + threadIdx.x;
 	uint32_t query = i / part.most_probes;

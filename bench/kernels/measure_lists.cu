@@ -188,7 +188,10 @@ sum_kernel(const float *from, uint32_t count, uint32_t dims, const uint32_t *nea
 	}
 }
 
-/* New centroids, where a list has rows, and half their squared norms. A block each. */
+/*
+ * New centroids, where a list has rows, and half their squared norms. A block
+ * each.
+ */
 __global__ void
 mean_kernel(const float *sums, const float *counts, uint32_t dims, float *centroids,
 			float *half_norms)

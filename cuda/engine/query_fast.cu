@@ -8,10 +8,10 @@
  * Where nothing waits before such and batch streams are free, each is read
  * once, its description and vector are staged as it is read, and nothing of it
  * is kept but its address; its answer is written to it in poll, where it lies
- * in pinned memory. A task (query_task.cu) is another four lines of memory, gone
- * through five times. Of thousands at once the pool does a part, chunk by chunk,
- * of staging and of handing back: one thread is slower at that than the device
- * at searching. The first batch stream gets few, so that the device begins
+ * in pinned memory. A task (query_task.cu) is another four lines of memory,
+ * gone through five times. Of thousands at once the pool does a part, chunk by
+ * chunk, of staging and of handing back: one thread is slower at that than the
+ * device at searching. The first batch stream gets few, so that the device begins
  * early, and the last, so that little is left to do when it ends.
  */
 #include <string.h>

@@ -12,17 +12,18 @@
  *		   the k-th distance excludes what is left.
  *		4. Both merged, written to the batch's results (pinned memory).
  * Where a buffer did not suffice the query's codes are read again, here: once
- * for the limit and once to measure. So all rows of CHOOSE_ALL are measured too.
+ * for the limit and once to measure. So all rows of CHOOSE_ALL are measured
+ * too.
  *
  * The order in which rows are measured does not matter. The host measures those
- * whose bounds are not above the k-th distance so far, in the order of bounds; a
- * row is measured there just if its bound is not above the k-th least of max(bound,
- * distance) of all rows. That is what the list of answers is ordered by, where
- * bounds may be wrong.
+ * whose bounds are not above the k-th distance so far, in the order of bounds;
+ * a row is measured there just if its bound is not above the k-th least of
+ * max(bound, distance) of all rows. That is what the list of answers is ordered
+ * by, where bounds may be wrong.
  *
- * Shared memory: query, both lists twice, 1,024 rows sorted by bound: 14 KB and 48
- * bytes a result. Bytes read: the buffer three to five times (L2), stored rows
- * that are measured. Bound: latency of rows, some 1.5 µs a tile.
+ * Shared memory: query, both lists twice, 1,024 rows sorted by bound: 14 KB and
+ * 48 bytes a result. Bytes read: the buffer three to five times (L2), stored
+ * rows that are measured. Bound: latency of rows, some 1.5 µs a tile.
  */
 #include "cuda/lists/lists_estimate.cuh"
 #include "cuda/lists/lists_select.cuh"
@@ -262,7 +263,7 @@ measure_found(const MirrorView &mirror, const ListsFound *found, uint32_t n, Ans
 			  AnswerShared *shared)
 {
 	bool by_bound = shared->query.choice == LISTS_BY_BOUND;
-	Key limit = block_select(n, shared->query.need, 64, &shared->select,
+	Key limit = block_select(n, shared->query.need, by_bound ? 32 : 64, &shared->select,
 							 [&](uint32_t i, Key *key) {
 								 *key = found_key(found[i], by_bound);
 								 return !by_bound || found[i].other < HUGE_VALF;
@@ -439,7 +440,9 @@ find_least(const MirrorView &mirror, const BatchView &batch, const ListsView &li
 	return shared->found;
 }
 
-/* Measure all rows whose bounds do not exclude them, as their codes are read. */
+/*
+ * Measure all rows whose bounds do not exclude them, as their codes are read.
+ */
 template <typename T, int TERM>
 __device__ static inline void
 measure_lists(const MirrorView &mirror, const BatchView &batch, const ListsView &lists,
@@ -487,7 +490,7 @@ search_again(const MirrorView &mirror, const BatchView &batch, const ListsView &
 			return;
 		}
 		if (n >= shared->query.need)
-			limit = float_of_key((uint32_t) (block_select(n, shared->query.need, 64,
+			limit = float_of_key((uint32_t) (block_select(n, shared->query.need, 32,
 														  &shared->select,
 														  [&](uint32_t i, Key *key) {
 															  *key = found_key(found[i], true);
@@ -576,7 +579,7 @@ write_answer(const MirrorView &mirror, const BatchView &batch, const Answer &ans
 }
 
 template <typename T, int TERM>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 3)
 	lists_answer_kernel(const MirrorView mirror, const BatchView batch, const ListsView lists,
 						const ListsPart part, const PendingLists pending, uint32_t most_k)
 {
@@ -592,7 +595,8 @@ __global__ void __launch_bounds__(THREADS)
 	__syncthreads();
 	begin_answer(mirror, most_k, memory, &answer);
 	answer.pending.room = answer.best.room = shared.asked.k;
-	answer.uncertain = lists.shape.kind == QUANTIZER_RABITQ && shared.query.choice == LISTS_BY_BOUND;
+	answer.uncertain =
+		lists.shape.kind == QUANTIZER_RABITQ && shared.query.choice == LISTS_BY_BOUND;
 	answer.vector = load_query<T>(mirror, batch.vectors + shared.asked.vector, (float *) memory,
 								  &shared.norm);
 	if (pending.keys != NULL)

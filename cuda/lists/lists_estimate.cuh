@@ -228,8 +228,8 @@ pq4_sums(const ListsView &lists, const uint32_t *words, const uint32_t *table, i
 }
 
 /*
- * The sums of integers of a lane's code and G queries. words: of the block, from
- * the lane's place on.
+ * The sums of integers of a lane's code and G queries. words: of the block,
+ * from the lane's place on.
  */
 template <int KIND, int G>
 __device__ static inline void

@@ -5,12 +5,13 @@
  *
  * The tables are those of src/engine/quantizer to the bit, scalar_prepare() and
  * pq_prepare(). A block per query.
- *		scalar	128 threads. Shared memory: the query, room for its rotation, what
- *				the integers leave over as doubles. Bound: barriers of the
+ *		scalar	128 threads. Shared memory: the query, room for its rotation,
+ *				what the integers leave over as doubles. Bound: barriers of the
  *				rotation, and one thread that adds the rest up in the order of
  *				elements (some 4 ns an element)
- *		pq		256 threads: a warp takes a sub-space, a lane its codewords; their
- *				products are made twice, in double. Reads the codebook, from L2
+ *		pq		256 threads: a warp takes a sub-space, a lane its codewords;
+ *				their products are made twice, in double. Reads the codebook,
+ *				from L2
  * Bytes written: a query's vector, tables (int8: 2 a dimension; pq: 512 or 16 a
  * sub-space) and ListsQuery.
  */
@@ -262,7 +263,9 @@ word_product(const float *piece, const float *word, uint32_t dims, double factor
 	return __dmul_rn(factor, sum);
 }
 
-/* Of a sub-space the least product, how far they reach, what steps leave over. */
+/*
+ * Of a sub-space the least product, how far they reach, what steps leave over.
+ */
 struct Subspace
 {
 	double least;
@@ -295,7 +298,10 @@ find_range(const ListsView &lists, const float *elements, uint32_t number, doubl
 	return {least, most - least};
 }
 
-/* Write a sub-space's integers; returns the most that one leaves over. One warp. */
+/*
+ * Write a sub-space's integers; returns the most that one leaves over. One
+ * warp.
+ */
 __device__ static inline double
 write_integers(const ListsView &lists, const float *elements, uint32_t number, double factor,
 			   double least, double scale, unsigned char *table)

@@ -14,8 +14,10 @@
  *				settle it, by digits. Then their exact distances, 8 lanes a
  *				list, and the first place of each pair by an atomic. Reads the
  *				query's values twice, from L2
- *		starts	one block: sums over all lists, of pairs and of items
+ *		starts	a block: sums over all lists, of pairs; one for the items of
+ *				each phase
  *		sort	a thread per pair: writes it where its list's are
+ * The last two are left out where few queries probe the same list.
  */
 #include "cuda/lists/lists_estimate.cuh"
 #include "cuda/lists/lists_select.cuh"
@@ -56,7 +58,8 @@ bring_columns(const float *rows, size_t stride, uint32_t count, uint32_t dims, u
 }
 
 template <uint32_t ACROSS, uint32_t M, uint32_t N, uint32_t DEPTH>
-__global__ void __launch_bounds__(THREADS) coarse_kernel(const ListsView lists, const ListsPart part)
+__global__ void __launch_bounds__(THREADS)
+	lists_coarse_kernel(const ListsView lists, const ListsPart part)
 {
 	typedef CoarseTile<ACROSS, M, N, DEPTH> Tile;
 	__shared__ Tile tile;
@@ -207,14 +210,14 @@ choose_by_digits(const ListsView &lists, const float *values, uint32_t probes, L
 }
 
 /*
- * Mark the nearest of the chosen lists, until these have as many places as the
- * first limit takes: ranks get 0, those of others OTHER_CLASS.
+ * Mark the nearest of the chosen lists, until these have so many places: ranks
+ * get 0, those of others OTHER_CLASS.
  */
 __device__ static inline void
 mark_nearest(const ListsView &lists, const float *values, const ListsPair *chosen, uint32_t probes,
-			 uint32_t need, uint32_t *ranks, ChooseShared *shared)
+			 uint32_t places, uint32_t *ranks, ChooseShared *shared)
 {
-	uint32_t wanted = (2 * need + LIST_PLACES - 1) / LIST_PLACES;
+	uint32_t wanted = (places + LIST_PLACES - 1) / LIST_PLACES;
 
 	for (uint32_t i = threadIdx.x; i < probes; i += THREADS)
 		ranks[i] = OTHER_CLASS;
@@ -285,7 +288,7 @@ base_of(const ListsView &lists, const float *vector, uint32_t list, bool active)
 }
 
 __global__ void __launch_bounds__(THREADS)
-	choose_kernel(const ListsView lists, const ListsPart part)
+	lists_choose_kernel(const ListsView lists, const ListsPart part)
 {
 	__shared__ ChooseShared shared;
 	const float *values = part.values + (size_t) blockIdx.x * lists.lists;
@@ -296,11 +299,14 @@ __global__ void __launch_bounds__(THREADS)
 	ListsQuery *query = &part.query[blockIdx.x];
 	uint32_t probes = query->probes;
 	bool scanned = query->choice != LISTS_ALL; /* else lists_answer.cu reads all of them */
+	uint32_t places;
 
 	if (!choose_by_classes(lists, values, probes, chosen, &shared))
 		choose_by_digits(lists, values, probes, chosen, &shared);
 	__syncthreads();
-	mark_nearest(lists, values, chosen, probes, scanned ? query->need : 0, ranks, &shared);
+	/* rows enough for a limit that is close, and not too many for the buffer */
+	places = 4 * query->need < part.room / 2 ? 4 * query->need : part.room / 2;
+	mark_nearest(lists, values, chosen, probes, scanned ? places : 0, ranks, &shared);
 	if (threadIdx.x == 0)
 		shared.blocks = 0;
 	__syncthreads();
@@ -315,7 +321,7 @@ __global__ void __launch_bounds__(THREADS)
 			continue;
 		chosen[i].base = base;
 		(void) atomicAdd(&shared.blocks, lists.first[list + 1] - lists.first[list]);
-		if (scanned)
+		if (scanned && !part.direct)
 			ranks[i] |= atomicAdd(&part.counts[(ranks[i] != 0) * lists.lists + list], 1u);
 	}
 	__syncthreads();
@@ -375,7 +381,7 @@ items_of(const ListsView &lists, const ListsPart &part, uint32_t phase, uint32_t
 }
 
 __global__ void __launch_bounds__(STARTS_THREADS)
-	starts_kernel(const ListsView lists, const ListsPart part)
+	lists_starts_kernel(const ListsView lists, const ListsPart part)
 {
 	__shared__ uint32_t of_warps[STARTS_THREADS / WARP];
 	uint32_t n = 2 * lists.lists;
@@ -405,7 +411,8 @@ __global__ void __launch_bounds__(STARTS_THREADS)
 	}
 }
 
-__global__ void __launch_bounds__(THREADS) sort_kernel(const ListsView lists, const ListsPart part)
+__global__ void __launch_bounds__(THREADS)
+	lists_sort_kernel(const ListsView lists, const ListsPart part)
 {
 	uint32_t i = blockIdx.x * THREADS + threadIdx.x;
 	uint32_t query = i / part.most_probes;
@@ -429,24 +436,27 @@ lists_probe_launch(const ListsStep *step)
 	cudaStream_t stream = step->launch->stream;
 	typedef CoarseTile<32, 1, 1, 128> Small;
 	typedef CoarseTile<16, 8, 4, 16> Large;
-	cudaError_t error = cudaMemsetAsync(
-		part.counts, 0, (2 * (size_t) lists.lists + LISTS_MOST_PHASES) * sizeof(uint32_t), stream);
+	size_t bytes = (2 * (size_t) lists.lists + LISTS_MOST_PHASES) * sizeof(uint32_t);
+	cudaError_t error =
+		part.direct ? cudaSuccess : cudaMemsetAsync(part.counts, 0, bytes, stream);
 
 	if (error != cudaSuccess)
 		return error;
 	if (part.queries <= FEW_QUERIES)
-		LAUNCH((coarse_kernel<32, 1, 1, 128>),
+		LAUNCH((lists_coarse_kernel<32, 1, 1, 128>),
 			   dim3((lists.lists + Small::lists - 1) / Small::lists,
 					(part.queries + Small::queries - 1) / Small::queries),
 			   THREADS, 0, stream, lists, part);
 	else
-		LAUNCH((coarse_kernel<16, 8, 4, 16>),
+		LAUNCH((lists_coarse_kernel<16, 8, 4, 16>),
 			   dim3((lists.lists + Large::lists - 1) / Large::lists,
 					(part.queries + Large::queries - 1) / Large::queries),
 			   THREADS, 0, stream, lists, part);
-	LAUNCH(choose_kernel, part.queries, THREADS, 0, stream, lists, part);
-	LAUNCH(starts_kernel, part.phases + 1, STARTS_THREADS, 0, stream, lists, part);
-	LAUNCH(sort_kernel, (part.queries * part.most_probes + THREADS - 1) / THREADS, THREADS, 0,
-		   stream, lists, part);
+	LAUNCH(lists_choose_kernel, part.queries, THREADS, 0, stream, lists, part);
+	if (part.direct)
+		return cudaGetLastError();
+	LAUNCH(lists_starts_kernel, part.phases + 1, STARTS_THREADS, 0, stream, lists, part);
+	LAUNCH(lists_sort_kernel, (part.queries * part.most_probes + THREADS - 1) / THREADS, THREADS,
+		   0, stream, lists, part);
 	return cudaGetLastError();
 }

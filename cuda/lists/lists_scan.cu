@@ -9,18 +9,22 @@
  * buffers, whatever the order of codes.
  *
  * scan: a persistent grid of 256 threads takes items: up to 64 blocks of a
- * list, and up to 8 pairs (pq: 4; small batches: one). A warp takes a block of
- * codes at a time, a lane a code.
+ * list, and up to 8 pairs (pq: 4). Of small batches, where few queries probe
+ * the same list, a block takes one pair and 8 blocks of codes or more. A warp
+ * takes a block of codes at a time, a lane a code.
  *
  *		registers	sums of all pairs
- *		shared		the pairs' tables side by side (lists_estimate.cuh): 16 bytes a
- *					dimension of 8 queries; pq 2,048 or 64 bytes a sub-space of 4
- *		L2, HBM		codes, once for each item; the buffers of what may be chosen,
+ *		shared		the pairs' tables side by side (lists_estimate.cuh): 16
+ *					bytes a dimension of 8 queries; pq 2,048 or 64 bytes a
+ *					sub-space of 4
+ *		L2, HBM		codes, once for each item; the buffers of what may be
+ *					chosen,
  *					appended to by one atomic a warp and pair
  *
  * Bytes read: codes once for each 8 queries that probe their list, tables once
- * an item. Bound: dp4a, two for each word of a code and query, at half rate: 0.4
- * ms for 10,000 queries x 8,000 codes x 128 dimensions; pq by shared memory.
+ * an item. Bound: dp4a, two for each word of a code and query, at half rate:
+ * 0.4 ms for 10,000 queries x 8,000 codes x 128 dimensions; pq by shared
+ * memory.
  *
  * limit: a block of 256 threads per query selects by digits, in the buffer, and
  * compacts it in place.
@@ -45,7 +49,10 @@ struct ScanShared
 	ListsQuery query[MOST_GROUP];
 };
 
-/* The last of n + 1 ascending numbers that is not above a number below the last. */
+/*
+ * The last of n + 1 ascending numbers that is not above a number below the
+ * last.
+ */
 __device__ static inline uint32_t
 warp_search(const uint32_t *numbers, uint32_t n, uint32_t number)
 {
@@ -67,7 +74,10 @@ warp_search(const uint32_t *numbers, uint32_t n, uint32_t number)
 	return low;
 }
 
-/* Take the next item of a phase: first warp. Sets pairs = 0 where there is none. */
+/*
+ * Take the next item of a phase: first warp. Sets pairs = 0 where there is
+ * none.
+ */
 __device__ static inline void
 take_item(const ListsView &lists, const ListsPart &part, uint32_t phase, ScanShared *shared)
 {
@@ -105,12 +115,44 @@ take_item(const ListsView &lists, const ListsPart &part, uint32_t phase, ScanSha
 	}
 }
 
+/*
+ * The item of a block where pairs are scanned as they are: blockIdx.y is the
+ * pair, blockIdx.x which of its list's blocks. One thread.
+ */
+__device__ static inline void
+take_pair(const ListsView &lists, const ListsPart &part, uint32_t phase, ScanShared *shared)
+{
+	uint32_t query = blockIdx.y / part.most_probes;
+	ListsPair pair;
+	uint32_t other,
+		first,
+		begin,
+		end;
+
+	shared->pairs = 0;
+	if (blockIdx.y % part.most_probes >= part.query[query].probes ||
+		part.query[query].choice == LISTS_ALL)
+		return;
+	pair = part.probes[blockIdx.y];
+	other = part.ranks[blockIdx.y] != 0;
+	first = lists.first[pair.number];
+	begin = phase_begin(phase, other) + blockIdx.x * part.item_blocks;
+	end = phase_end(phase, other, lists.first[pair.number + 1] - first);
+	if (begin >= end)
+		return;
+	shared->pairs = 1;
+	shared->begin = first + begin;
+	shared->end = first + (begin + part.item_blocks < end ? begin + part.item_blocks : end);
+	shared->number[0] = query;
+	shared->base[0] = pair.base;
+}
+
 /* Bring an item's pairs. After a barrier; one is to follow. */
 template <int G>
 __device__ static inline void
 bring_pairs(const ListsPart &part, ScanShared *shared)
 {
-	if (threadIdx.x < G)
+	if (threadIdx.x < G && !part.direct)
 	{
 		bool there = threadIdx.x < shared->pairs;
 		ListsPair pair = part.sorted[shared->pair + (there ? threadIdx.x : 0)];
@@ -185,7 +227,7 @@ scan_block(const MirrorView &mirror, const BatchView &batch, const ListsView &li
 
 /* FAR: tables are read where they are, for there is no room for them. */
 template <int KIND, int G, bool FAR>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 4)
 	lists_scan_kernel(const MirrorView mirror, const BatchView batch, const ListsView lists,
 					  const ListsPart part, uint32_t phase)
 {
@@ -193,9 +235,11 @@ __global__ void __launch_bounds__(THREADS)
 	__shared__ ScanShared shared;
 	uint32_t *tables = (uint32_t *) memory;
 
-	for (;;)
+	do
 	{
-		if (threadIdx.x < WARP)
+		if (part.direct && threadIdx.x == 0)
+			take_pair(lists, part, phase, &shared);
+		else if (!part.direct && threadIdx.x < WARP)
 			take_item(lists, part, phase, &shared);
 		__syncthreads();
 		if (shared.pairs == 0)
@@ -211,7 +255,7 @@ __global__ void __launch_bounds__(THREADS)
 				FAR ? part.tables + (size_t) shared.number[0] * part.table_words : tables, shared,
 				lists.blocks[i]);
 		__syncthreads();
-	}
+	} while (!part.direct);
 }
 
 /*
@@ -286,7 +330,10 @@ __global__ void __launch_bounds__(THREADS) lists_limit_kernel(const ListsPart pa
 typedef void (*ScanKernel)(const MirrorView, const BatchView, const ListsView, const ListsPart,
 						   uint32_t);
 
-/* The kernels of a kind of codes: of a group of pairs, of one, and of one whose tables are far. */
+/*
+ * The kernels of a kind of codes: of a group of pairs, of one, and of one whose
+ * tables are far.
+ */
 struct ScanKernels
 {
 	ScanKernel group;
@@ -311,6 +358,23 @@ lists_scan_group(const QuantizerShape *shape)
 	return lists_table_words(shape) * 4 * group <= TABLES_MOST ? group : 1;
 }
 
+/* Items that a phase makes of one pair, at most. */
+static uint32_t
+pair_items(const ListsView &lists, const ListsPart &part, uint32_t phase)
+{
+	uint32_t most = 1;
+
+	for (uint32_t other = 0; other < 2; other++)
+	{
+		uint32_t begin = phase_begin(phase, other),
+				 end = phase_end(phase, other, lists.longest);
+
+		if (begin < end && (end - begin + part.item_blocks - 1) / part.item_blocks > most)
+			most = (end - begin + part.item_blocks - 1) / part.item_blocks;
+	}
+	return most;
+}
+
 cudaError_t
 lists_scan_launch(const ListsStep *step)
 {
@@ -325,7 +389,11 @@ lists_scan_launch(const ListsStep *step)
 	blocks = launch->processors * (blocks < 1 ? 1 : blocks > 6 ? 6 : blocks);
 	for (uint32_t phase = 0; phase < part.phases; phase++)
 	{
-		LAUNCH(kernel, blocks, THREADS, far ? 0 : bytes, launch->stream, launch->mirror,
+		dim3 grid(blocks);
+
+		if (part.direct)
+			grid = dim3(pair_items(launch->lists, part, phase), part.queries * part.most_probes);
+		LAUNCH(kernel, grid, THREADS, far ? 0 : bytes, launch->stream, launch->mirror,
 			   launch->batch, launch->lists, part, phase);
 		if (phase + 1 < part.phases)
 			LAUNCH(lists_limit_kernel, part.queries, THREADS, 0, launch->stream, part);

@@ -2,30 +2,34 @@
  * lists_search.cu
  *		Launching searches of lists, in parts that the state has room for.
  *
- * A part is five steps, nine launches and two more for each factor of 16 that
- * the longest list has above 256 blocks: prepare (lists_prepare.cu), coarse,
- * choose, starts, sort (lists_probe.cu), scans with limits between them
- * (lists_scan.cu), answer (lists_answer.cu).
+ * A part is nine launches, seven where few queries probe the same list, and two
+ * more for each factor of 16 that the longest list has above 256 blocks:
+ * prepare (lists_prepare.cu), coarse, choose, starts, sort (lists_probe.cu),
+ * scans with limits between them (lists_scan.cu), answer (lists_answer.cu).
  */
 #include "cuda/lists/lists_estimate.cuh"
 
 #define FEW_PAIRS 2u		/* of a list, on average, for which they are scanned one by one */
 #define ITEM_BLOCKS 64u		/* blocks of an item; of few pairs there are more items */
 #define FEW_ITEM_BLOCKS 8u
+#define MOST_ITEMS 128u		/* of a list, then */
 #define ROOM_LEAST 1024u	/* rows of a query's buffer, by certain or close bounds, */
-#define ROOM_WIDE 4096u		/* and by wide ones */
+#define ROOM_WIDE 4096u		/* and by wide ones; 16 times what sets a limit, */
+#define ROOM_MOST 8192u		/* or so many, or 4 times that */
 
 /* Rows that a query's buffer is to hold. */
 static uint32_t
 room_of(const ListsView *lists, uint32_t max_k, uint32_t max_rerank)
 {
-	uint32_t need = max_k > max_rerank ? max_k : max_rerank;
+	uint32_t reranked = max_rerank < LISTS_MOST_RERANK ? max_rerank : LISTS_MOST_RERANK;
+	uint32_t need = max_k > reranked ? max_k : reranked;
 	bool wide = lists->shape.kind == QUANTIZER_PQ ||
 				(lists->shape.kind == QUANTIZER_RABITQ && lists->shape.bits <= 2);
-	uint32_t room = power_of_two(4 * need);
+	uint32_t room = power_of_two(16 * need);
 	uint32_t least = wide ? ROOM_WIDE : ROOM_LEAST;
+	uint32_t most = 4 * need > ROOM_MOST ? power_of_two(4 * need) : ROOM_MOST;
 
-	return room < least ? least : room;
+	return room < least ? least : room > most ? most : room;
 }
 
 /* Sizes of a part, all multiples of 16 bytes. */
@@ -125,13 +129,18 @@ begin_part(const ListsLaunch *launch)
 {
 	const ListsView *lists = &launch->lists;
 	ListsPart part = {};
-	bool few = (uint64_t) launch->queries * launch->max_probes < (uint64_t) FEW_PAIRS * lists->lists;
+	uint64_t pairs = (uint64_t) launch->queries * launch->max_probes;
 
 	part.most_probes = launch->max_probes < 1 ? 1 : launch->max_probes;
 	part.room = room_of(lists, launch->max_k, launch->max_rerank);
 	part.phases = lists_phases(lists->longest);
-	part.group = few ? 1 : lists_scan_group(&lists->shape);
-	part.item_blocks = few ? FEW_ITEM_BLOCKS : ITEM_BLOCKS;
+	part.direct = pairs < (uint64_t) FEW_PAIRS * lists->lists;
+	part.group = part.direct ? 1 : lists_scan_group(&lists->shape);
+	part.item_blocks = ITEM_BLOCKS;
+	if (part.direct)
+		part.item_blocks = (lists->longest + MOST_ITEMS - 1) / MOST_ITEMS;
+	if (part.direct && part.item_blocks < FEW_ITEM_BLOCKS)
+		part.item_blocks = FEW_ITEM_BLOCKS;
 	return part;
 }
 

@@ -24,7 +24,10 @@ struct SelectShared
 	uint32_t of_digit;
 };
 
-/* The k least are the keys below `key` and `ties` of those that are equal to it. */
+/*
+ * The k least are the keys below `key` and `ties` of those that are equal to
+ * it.
+ */
 struct SelectedKey
 {
 	Key key;

@@ -73,6 +73,8 @@ struct ListsPart
 	uint32_t phases;
 	uint32_t group; /* pairs that are scanned together, of so many blocks */
 	uint32_t item_blocks;
+	bool direct; /* pairs are scanned one by one, as they are: `sorted` and what leads to it is not
+				  * used */
 	uint32_t table_words;
 	uint32_t vector_stride; /* floats */
 	ListsQuery *query;		/* queries */

@@ -523,7 +523,9 @@ rows_of_lists(const Data &data, const Asked &asked, bool all, bool bounds)
 	return rows;
 }
 
-/* Leave the rows that are to be measured, with the bounds by which that stops. */
+/*
+ * Leave the rows that are to be measured, with the bounds by which that stops.
+ */
 static void
 choose_rows(const Data &data, const Asked &asked, bool all, bool bounds, std::vector<Row> *rows)
 {
@@ -661,9 +663,54 @@ struct Batch
 	std::vector<void *> memory;
 };
 
-/* Search queries with so much state. */
+/*
+ * What an exact search of the pending rows would hand over: two lists of each
+ * query.
+ */
+static PendingLists
+make_pending(const Data &data, const std::vector<Asked> &asked, uint32_t length)
+{
+	std::vector<Key> keys(asked.size() * 2 * length, NO_KEY);
+	std::vector<uint32_t> slots(keys.size(), NO_SLOT);
+	std::vector<DeviceHead> heads(asked.size());
+	PendingLists pending = {};
+
+	for (size_t i = 0; i < asked.size(); i++)
+		for (uint32_t half = 0; half < 2; half++)
+		{
+			std::vector<Answer> answers;
+
+			for (size_t j = half; j < data.pending.size(); j += 2)
+				if (admitted(data, asked[i], data.pending[j]))
+				{
+					Answer answer = {exact_distance(data, asked[i], data.pending[j]),
+									 data.pending[j]};
+
+					heads[i].pending++;
+					if (beyond(asked[i], answer.distance, answer.slot))
+						answers.push_back(answer);
+				}
+			std::sort(answers.begin(), answers.end());
+			for (size_t j = 0; j < answers.size() && j < length; j++)
+			{
+				keys[(i * 2 + half) * length + j] = key_of(answers[j].distance);
+				slots[(i * 2 + half) * length + j] = answers[j].slot;
+			}
+		}
+	pending.keys = to_device(keys);
+	pending.slots = to_device(slots);
+	pending.heads = to_device(heads);
+	pending.lists = 2;
+	pending.length = length;
+	return pending;
+}
+
+/*
+ * Search queries with so much state; handed: with answers of pending rows made
+ * before.
+ */
 static Batch
-search(const Data &data, const std::vector<Asked> &asked, uint32_t parts)
+search(const Data &data, const std::vector<Asked> &asked, uint32_t parts, bool handed)
 {
 	Batch batch = {};
 	ListsLaunch *launch = &batch.launch;
@@ -695,6 +742,8 @@ search(const Data &data, const std::vector<Asked> &asked, uint32_t parts)
 			launch->max_rerank = std::max(launch->max_rerank, device.rerank);
 		launch->any_admitted |= device.has_admitted || device.has_beyond;
 	}
+	if (handed)
+		launch->pending = make_pending(data, asked, launch->max_k);
 	batch.heads.resize(asked.size());
 	batch.results.resize(nresults);
 	least = lists_search_least_bytes(&data.view, launch->max_probes, launch->max_k,
@@ -721,6 +770,11 @@ search(const Data &data, const std::vector<Asked> &asked, uint32_t parts)
 		  (const void *) launch->batch.vectors, (const void *) launch->batch.bitmaps,
 		  (const void *) launch->batch.heads, (const void *) launch->batch.results})
 		must(cudaFree((void *) memory), "free");
+	if (handed)
+		for (const void *memory : {(const void *) launch->pending.keys,
+								   (const void *) launch->pending.slots,
+								   (const void *) launch->pending.heads})
+			must(cudaFree((void *) memory), "free");
 	return batch;
 }
 
@@ -754,17 +808,18 @@ is_answered(const Data &data, const Asked &asked, const Batch &batch, uint32_t i
 
 static void
 compare_answers(const Data &data, const char *what, uint32_t queries, uint32_t parts,
-				uint32_t most_k)
+				uint32_t most_k, bool handed = false)
 {
 	std::vector<Asked> asked;
 	Batch batch;
 	char why[300] = "",
 		 text[600];
-	uint32_t equal = 0;
+	uint32_t equal = 0,
+			 first = queries > 1 ? 0 : random_below(56);
 
 	for (uint32_t i = 0; i < queries; i++)
-		asked.push_back(make_query(data, i, most_k));
-	batch = search(data, asked, parts);
+		asked.push_back(make_query(data, first + i, most_k));
+	batch = search(data, asked, parts, handed);
 	for (uint32_t i = 0; i < queries; i++)
 		equal += is_answered(data, asked[i], batch, i, why, sizeof(why));
 	snprintf(text, sizeof(text), "%s, %u queries: %u are answered as the model does%s%s", what,
@@ -909,8 +964,11 @@ compare_kind(const Kind &kind, Metric metric, ElementType type)
 			 type == ELEMENT_HALF ? "halves" : "floats");
 	compare_estimates(data, what);
 	compare_answers(data, what, 56, 4, 1000);
-	compare_answers(data, what, 1, 1, 10);
+	for (uint32_t i = 0; i < 4; i++)
+		compare_answers(data, what, 1, 1, 1000);
 	compare_answers(data, what, 9, 1, 10); /* by themselves: one query fits */
+	strcat(what, ", pending rows handed over");
+	compare_answers(data, what, 15, 2, 30, true);
 	drop_data(&data);
 }
 
@@ -922,11 +980,14 @@ compare_hard(const Kind &kind, Metric metric)
 	Data data = make_data(shape_of(kind, metric), ELEMENT_FLOAT, 5000, 7, ROWS_EQUAL);
 
 	snprintf(what, sizeof(what), "%s, all rows are the same", kind.name);
-	compare_answers(data, what, 7, 7, 1024);
+	compare_answers(data, what, 7, 7, 10);
+	compare_answers(data, what, 12, 12, 1024);
 	drop_data(&data);
 	data = make_data(shape_of(kind, metric), ELEMENT_FLOAT, 9000, 5, ROWS_ONE_LIST);
 	snprintf(what, sizeof(what), "%s, one list with most rows, the farthest first", kind.name);
 	compare_answers(data, what, 8, 8, 100);
+	for (uint32_t i = 0; i < 4; i++)
+		compare_answers(data, what, 1, 1, 100);
 	drop_data(&data);
 	data = make_data(shape_of(kind, metric), ELEMENT_FLOAT, 300, 400, ROWS_FEW);
 	snprintf(what, sizeof(what), "%s, more lists than rows", kind.name);
@@ -951,6 +1012,8 @@ main()
 			for (ElementType type : {ELEMENT_FLOAT, ELEMENT_HALF})
 				if (type == ELEMENT_FLOAT || kind.dims % 2 == 1)
 					compare_kind(kind, metric, type);
+	/* tables that shared memory has no room for */
+	compare_kind({"pq of many sub-spaces", QUANTIZER_PQ, 203, 8, 200}, METRIC_L2, ELEMENT_FLOAT);
 	compare_hard(kinds[0], METRIC_L2);
 	compare_hard(kinds[2], METRIC_L2);
 	compare_hard(kinds[4], METRIC_IP);

@@ -213,16 +213,33 @@ send_sample(CudaEngine *engine, CudaJob *job)
 	return true;
 }
 
+/* Cancel a training, or say that memory is short. */
+static bool
+fail_training(CudaJob *job, EngineStatus status)
+{
+	if (status == ENGINE_CANCELLED)
+		engine_error(&job->error, status, "training was cancelled");
+	else
+		engine_error(&job->error, status, "out of memory for training from %u rows",
+					 job->train->count);
+	job->status = status;
+	return false;
+}
+
 /* Launch a step of the training. True when there are no more. */
 static bool
 learn_step(CudaEngine *engine, CudaJob *job)
 {
 	Piece *piece = piece_free(engine);
 	bool over = false;
+	cudaError_t error;
 
-	if (piece == NULL ||
-		!GPU(&engine->failure,
-			 lists_learn_step(job->train->learn, &over, &job->shown_done, &job->shown_total)))
+	if (piece == NULL)
+		return false;
+	error = lists_learn_step(job->train->learn, &over, &job->shown_done, &job->shown_total);
+	if (error == cudaErrorMemoryAllocation)
+		return fail_training(job, ENGINE_NO_MEMORY);
+	if (!gpu_check(&engine->failure, error, "a step of a training"))
 		return false;
 	if (over)
 		return true;
@@ -256,19 +273,6 @@ fetch_floats(CudaEngine *engine, CudaJob *job)
 								train->held * sizeof(float), cudaMemcpyDeviceToHost,
 								engine->job_stream)) &&
 			piece_send(engine, job, piece));
-	return false;
-}
-
-/* Cancel a training, or say that memory is short. */
-static bool
-fail_training(CudaJob *job, EngineStatus status)
-{
-	if (status == ENGINE_CANCELLED)
-		engine_error(&job->error, status, "training was cancelled");
-	else
-		engine_error(&job->error, status, "out of memory for training from %u rows",
-					 job->train->count);
-	job->status = status;
 	return false;
 }
 

@@ -11,8 +11,8 @@
  * in pinned memory. A task (query_task.cu) is another four lines of memory,
  * gone through five times. Of thousands at once the pool does a part, chunk by
  * chunk, of staging and of handing back: one thread is slower at that than the
- * device at searching. The first batch stream gets few, so that the device begins
- * early, and the last, so that little is left to do when it ends.
+ * device at searching. The first batch stream gets few, so that the device
+ * begins early, and the last, so that little is left to do when it ends.
  */
 #include <string.h>
 

@@ -133,6 +133,9 @@ CUDA_FLAGS = -std=c++17 $(NVCCFLAGS) $(if $(TUNING),-DGPUANN_TUNING) $(NVCC_COPT
 cuda/%.o: cuda/%.cu
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -MMD -MP -MF cuda/$*.d -c -o $@ $<
 
+# What builds lists of codes, by itself: for a test and a benchmark.
+LISTS_CODE_UNITS = cuda/common/sort $(addprefix cuda/lists/lists_,code assign near learn seeds means)
+
 gpuann_cuda.so: $(CUDA_OBJS) $(ENGINE_OBJS) cuda/exports.map
 	$(NVCC) -shared -cudart static $(CUDA_GENCODE) -o $@ $(CUDA_OBJS) $(ENGINE_OBJS) \
 		-Xlinker --version-script=cuda/exports.map -Xlinker --gc-sections -Xlinker -z,relro -lpthread -ldl
@@ -156,7 +159,7 @@ include tools/test-programs.mk
 
 .PHONY: bench-programs
 bench-programs: $(patsubst bench/%.c,bench/build/%,$(filter-out %_engine.c $(if $(wildcard $(includedir)/libpq-fe.h),,bench/ask.c),$(wildcard bench/*.c))) \
-	$(patsubst bench/%.c,bench/build/%.so,$(wildcard bench/*_engine.c)) $(if $(NVCC),bench/build/select bench/build/song)
+	$(patsubst bench/%.c,bench/build/%.so,$(wildcard bench/*_engine.c)) $(if $(NVCC),bench/build/select bench/build/song bench/build/lists bench/build/lists_code)
 
 bench/build/%: bench/%.c bench/program.h $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
@@ -177,8 +180,13 @@ bench/build/%_engine.so: bench/%_engine.c $(ENGINE_OBJS)
 # Benchmarks of single kernels.
 bench/build/select: bench/kernels/measure_select.cu $(SELECT_WAYS)
 bench/build/song: bench/kernels/measure_song.cu $(SELECT_WAYS)
-bench/build/select bench/build/song: bench/kernels/device.cuh
+bench/build/lists_code: bench/kernels/measure_lists_code.cu $(LISTS_CODE_UNITS:%=%.o) $(ENGINE_OBJS)
+bench/build/select bench/build/song bench/build/lists_code: bench/kernels/device.cuh
 	@$(MKDIR_P) $(@D)
-	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $(filter %.cu,$^)
+	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $(filter %.cu %.o,$^) -lpthread -ldl
+
+bench/build/lists: bench/kernels/measure_lists.cu $(CUDA_OBJS) $(ENGINE_OBJS)
+	@$(MKDIR_P) $(@D)
+	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $^ -lpthread -ldl
 
 -include $(patsubst %.o,%.d,$(EXTENSION_OBJS) $(ENGINE_OBJS) $(SERVER_OBJS) $(CUDA_OBJS))

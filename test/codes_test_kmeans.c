@@ -9,7 +9,7 @@
 /* ---- nearest centroids ---- */
 
 static void
-check_nearest(uint32_t dims, uint32_t count, uint32_t rows, double grid)
+check_nearest(uint32_t dims, uint32_t count, uint32_t rows, double grid, double far)
 {
 	float	   *centroids = need((size_t) count * dims * sizeof(float));
 	float	   *row = need((size_t) rows * (dims + 3) * sizeof(float));
@@ -22,7 +22,7 @@ check_nearest(uint32_t dims, uint32_t count, uint32_t rows, double grid)
 	for (size_t i = 0; i < (size_t) count * dims; i++)
 		centroids[i] = (float) (grid > 0 ? rint(normal()) * grid : normal());
 	for (size_t i = 0; i < (size_t) rows * (dims + 3); i++)
-		row[i] = (float) (grid > 0 ? rint(normal() * 2) / 2 * grid : normal());
+		row[i] = (float) (grid > 0 ? rint(normal() * 2) / 2 * grid : normal() * far);
 	centroids_init(&set, centroids, count, dims, memory);
 	for (SimdLevel level = SIMD_PORTABLE; level <= SIMD_AVX512; level++)
 	{
@@ -63,13 +63,30 @@ test_nearest(void)
 	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
 		for (size_t j = 0; j < sizeof(counts) / sizeof(counts[0]); j++)
 		{
-			check_nearest(dims[i], counts[j], 1 + (uint32_t) (37 * i + j), 0);
-			check_nearest(dims[i], counts[j], 40, 1);
-			check_nearest(dims[i], counts[j], 3, 1e19);
-			check_nearest(dims[i], counts[j], 3, 1e38);
-			check_nearest(dims[i], counts[j], 3, 1e-40);
+			check_nearest(dims[i], counts[j], 1 + (uint32_t) (37 * i + j), 0, 1);
+			check_nearest(dims[i], counts[j], 40, 1, 1);
+			check_nearest(dims[i], counts[j], 3, 1e19, 1);
+			check_nearest(dims[i], counts[j], 3, 1e38, 1);
+			check_nearest(dims[i], counts[j], 3, 1e-40, 1);
 		}
 	report("the nearest centroid is the one of least exact distance, at every level");
+}
+
+/*
+ * Rows so far from all centroids that exact distances are all but equal, and
+ * their own roundings decide. What follows gets the random numbers it had.
+ */
+static void
+test_far(void)
+{
+	static const uint32_t dims[] = {3, 64, 500};
+	uint64_t	state = random_state;
+
+	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
+		for (double far = 1e6; far < 1e16; far *= 100)
+			check_nearest(dims[i], 256, 20, 0, far);
+	random_state = state;
+	report("the nearest centroid is that of least exact distance for rows that are far from all");
 }
 
 /* ---- k-means ---- */
@@ -319,6 +336,7 @@ void
 test_kmeans(void)
 {
 	test_nearest();
+	test_far();
 	test_kmeans_golden();
 	test_kmeans_inertia();
 	test_kmeans_equal_rows();

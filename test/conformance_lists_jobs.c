@@ -369,8 +369,8 @@ lists_refuse_what_is_wrong(void)
 			 world, ENGINE_INVALID, "floats out of order");
 	must_end((EngineJob) {.kind = JOB_TRAIN, .memory = 1000}, world, ENGINE_NO_MEMORY,
 			 "training in 1000 bytes");
-	must_end((EngineJob) {.kind = JOB_TRAIN, .memory = 20000}, world, ENGINE_OK,
-			 "training in 20000 bytes");
+	must_end((EngineJob) {.kind = JOB_TRAIN, .memory = 40000}, world, ENGINE_OK,
+			 "training in 40000 bytes");
 	must_end((EngineJob) {.kind = JOB_TRAIN}, world, ENGINE_INVALID, "a second training");
 	must_end((EngineJob) {.kind = JOB_CODEBOOK, .count = 1, .vectors = &one}, world, ENGINE_INVALID,
 			 "a second codebook");
@@ -389,14 +389,20 @@ lists_refuse_what_is_wrong(void)
 	check_lists_exact(world, LISTS, "after all that");
 }
 
-/* Memory is counted, given back, limited; a link that does not fit says so. */
+/*
+ * Memory is counted, given back, limited; a link that does not fit says so. A
+ * device's memory comes in large units, and lists have theirs with their rows:
+ * there nothing is left for what a link needs on its way.
+ */
 static void
 lists_keep_to_memory(void)
 {
 	ListSpec	spec = lists_of(3, LISTS, 64);
 	EngineConfig config = {.device = options.device, .simd = options.simd};
+	float	   *floats = NULL;
 	EngineMemory before;
 	EngineMemory after;
+	LinkResult	trained;
 	World	   *world;
 
 	for (uint64_t room = 0; room < 2; room++)
@@ -404,7 +410,14 @@ lists_keep_to_memory(void)
 		ops->memory(engine, &before);
 		world = world_create_lists(&spec, ELEMENT_FLOAT, METRIC_L2, 64, 5000, 64, SHAPE_CLUSTERED);
 		world_append(world, 5000);
-		world_train(world, NULL);
+		if (room == 0)
+		{
+			world_train(world, &trained);
+			floats = allocate(trained.nfloats * sizeof(float));
+			memcpy(floats, trained.floats, trained.nfloats * sizeof(float));
+		}
+		else
+			load_floats(world, floats, trained.nfloats);
 		ops->memory(engine, &after);
 		if (room == 0)
 			world_link_lists(world);
@@ -413,14 +426,13 @@ lists_keep_to_memory(void)
 		check_lists_exact(world, LISTS, "under a limit");
 		CHECK(room > 0 || world_info(world).bytes > 5000 * (64 * 4 + 84), "%llu bytes in all",
 			  (unsigned long long) world_info(world).bytes);
-		config.memory_limit = after.used + 200000;
+		config.memory_limit = after.used + (after.host_used > 0 ? 0 : 200000);
 		world_drop(world);
 		ops->memory(engine, &after);
-		CHECK(after.used == before.used, "%llu bytes are still in use, not %llu",
+		CHECK(room == 0 || after.used == before.used, "%llu bytes are still in use, not %llu",
 			  (unsigned long long) after.used, (unsigned long long) before.used);
-		if (room > 0)
-			break;
-		reopen(&config);
+		if (room == 0)
+			reopen(&config);
 	}
 }
 

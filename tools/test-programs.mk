@@ -13,6 +13,8 @@
 #   cuda_emulated-san.so  that with AddressSanitizer, for conformance-san --engine (by name only)
 #   memory_test       cuda/tests/memory_test.cu and the whole engine on this processor: what it says it uses is what the driver counts
 #   walks_test        cuda/tests/walks_test.cu and the whole engine on this processor: its walks beside a model's; walks_device for a GPU
+#   lists_search_test  cuda/tests/lists_search_test.cu and the whole engine on this processor: searches of lists beside a model's; lists_search_device
+#   lists_code_test   cuda/tests/lists_code_test.cu likewise: rows on their way into lists beside src/engine/quantizer; lists_code_device for a GPU
 #   products_test     cuda/tests/products_test.cu: products of tiles beside the bound of their error, and the boxes of rows that are copied
 #   products_device   the same for a GPU, where tensor cores make the products
 #   select_device     the same as select_test for a GPU (make test/build/select_device; not among test-programs, for it takes nvcc)
@@ -45,7 +47,7 @@ TEST_ENGINES += $(TEST_BUILD)/cuda_emulated.so
 endif
 ifneq ($(wildcard cuda/tests/*.cu),)
 TEST_ENGINES += $(TEST_BUILD)/select_test $(TEST_BUILD)/select_test-san $(TEST_BUILD)/song_test $(TEST_BUILD)/song_test-san $(TEST_BUILD)/memory_test \
-	$(TEST_BUILD)/walks_test $(TEST_BUILD)/products_test
+	$(TEST_BUILD)/walks_test $(TEST_BUILD)/products_test $(TEST_BUILD)/lists_search_test $(TEST_BUILD)/lists_code_test
 endif
 TEST_PROGRAMS = $(TEST_ENGINES) $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance conformance-san) \
 	$(foreach t,$(TEST_NAMES),$(t) $(t)-san $(t)-tsan))
@@ -127,6 +129,9 @@ $(TEST_BUILD)/memory_test: $(TEST_BUILD)/emulated/cuda/tests/memory_test.cu.o $(
 $(TEST_BUILD)/walks_test: $(TEST_BUILD)/emulated/cuda/tests/walks_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
 	$(CXX) -o $@ $^ $(PLAIN_LIBS)
 
+$(TEST_BUILD)/lists_%_test: $(TEST_BUILD)/emulated/cuda/tests/lists_%_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
+	$(CXX) -o $@ $^ $(PLAIN_LIBS)
+
 PRODUCTS_SOURCES = cuda/tests/products_test.cu cuda/emulate/emulate.cpp cuda/emulate/streams.cpp
 $(TEST_BUILD)/products_test: $(PRODUCTS_SOURCES:%=$(TEST_BUILD)/emulated/%.o)
 	$(CXX) -o $@ $^ $(PLAIN_LIBS)
@@ -178,6 +183,10 @@ $(TEST_BUILD)/products_device: cuda/tests/products_test.cu $(wildcard cuda/commo
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $<
 
 $(TEST_BUILD)/walks_device: cuda/tests/walks_test.cu $(CUDA_OBJS) $(ENGINE_OBJS)
+	@$(MKDIR_P) $(@D)
+	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $^ -lpthread -ldl
+
+$(TEST_BUILD)/lists_%_device: cuda/tests/lists_%_test.cu $(CUDA_OBJS) $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $^ -lpthread -ldl
 

@@ -1,6 +1,6 @@
 /*
  * cuda_fp16.h
- *		Half precision as kernels use it: reading only.
+ *		Half precision as kernels use it: reading, and rounding to it.
  */
 #ifndef GPUANN_EMULATE_CUDA_FP16_H
 #define GPUANN_EMULATE_CUDA_FP16_H
@@ -30,6 +30,23 @@ struct __half2
 {
 	__half x, y;
 };
+
+/* The nearest half, the even one of two. */
+static inline __half
+__float2half_rn(float value)
+{
+	float size = fabsf(value);
+	uint16_t sign = signbit(value) ? 0x8000 : 0;
+	int exponent = 0;
+
+	if (!(size < 65520))
+		return {(uint16_t) (sign | (size == size ? 0x7C00 : 0x7E00))};
+	(void) frexpf(size, &exponent);
+	if (size < 0x1p-14f)
+		return {(uint16_t) (sign | (uint16_t) rintf(ldexpf(size, 24)))};
+	return {(uint16_t) (sign | (((exponent + 14) << 10) +
+								(int) rintf(ldexpf(size, 11 - exponent)) - 1024))};
+}
 
 static inline float2
 __half22float2(const __half2 pair)

@@ -326,6 +326,7 @@ enum
 {
 	cudaStreamNonBlocking = 1,
 	cudaEventDisableTiming = 2,
+	cudaHostAllocDefault = 0,
 	cudaHostAllocMapped = 2,
 	cudaEnableDefault = 0
 };
@@ -356,6 +357,7 @@ struct cudaDeviceProp
 	int major, minor;
 	int multiProcessorCount;
 	size_t sharedMemPerBlockOptin;
+	size_t sharedMemPerMultiprocessor;
 	size_t totalGlobalMem;
 	int pciDomainID, pciBusID, pciDeviceID;
 };

@@ -359,6 +359,7 @@ cudaGetDeviceProperties(cudaDeviceProp *properties, int)
 	properties->major = lacks("architecture") ? 7 : 9;
 	properties->multiProcessorCount = 4;
 	properties->sharedMemPerBlockOptin = lacks("architecture") ? (size_t) 64 << 10 : SHARED_BYTES;
+	properties->sharedMemPerMultiprocessor = SHARED_BYTES;
 	properties->totalGlobalMem = DEVICE_BYTES;
 	return lacks("properties") ? cudaErrorUnknown : cudaSuccess;
 }

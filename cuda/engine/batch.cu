@@ -13,8 +13,8 @@
  *
  * A batch of graph searches is one kernel, which reads its queries from pinned
  * memory (many: from a copy on the device) and writes its answers and then its
- * batch stream's flag there: one call to the driver (two). Other batches raise
- * the flag with a kernel of their own.
+ * batch stream's flag there: one call to the driver (two). Searches of lists
+ * write there too. Other batches raise the flag with a kernel of their own.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,11 +23,11 @@
 #include "cuda/engine/internal.h"
 #include "cuda/graph/graph_search.h"
 #include "cuda/graph/graph_search_codes.h"
+#include "cuda/lists/lists_search.h"
 
 #define WALK_SLACK 8u				  /* times ef rows of the graph, and what these name, are what a
 									   * walk reads at most */
 #define PENDING_ALONE 4096u			  /* so many pending rows are worth kernels of their own */
-#define LISTS_ROOM (STATE_ROOM / 4)	  /* of the state: lists that these leave */
 #define BLOCKS_PER_SM 8u
 #define ZERO_COPY_MOST (256u << 10) /* bytes of input that a graph search reads from pinned memory
 									 * itself */
@@ -85,6 +85,8 @@ graph_kind(CudaEngine *engine, const CudaMirror *mirror, uint32_t k, uint32_t ef
 static BatchKind
 task_kind(CudaEngine *engine, const CudaTask *task)
 {
+	if (task->method == METHOD_IVFPQ)
+		return BATCH_LISTS;
 	if (task->method == METHOD_GRAPH)
 		return task->reference ? BATCH_REFERENCE
 							   : graph_kind(engine, task->mirror, task_k(task), task_ef(task),
@@ -127,6 +129,15 @@ change_waits(const CudaMirror *mirror)
 		   (job->in.kind == JOB_OVERWRITE || job->in.kind == JOB_DEAD);
 }
 
+void
+fill_lists(BatchFill *fill, uint32_t probes, uint32_t rerank)
+{
+	if (probes > fill->max_probes)
+		fill->max_probes = probes;
+	if (rerank <= LISTS_MOST_RERANK && rerank > fill->max_rerank)
+		fill->max_rerank = rerank;
+}
+
 /* The fill with one more task. */
 static BatchFill
 fill_with(BatchFill fill, const CudaTask *task)
@@ -138,6 +149,8 @@ fill_with(BatchFill fill, const CudaTask *task)
 	fill.max_k = task_k(task) > fill.max_k ? task_k(task) : fill.max_k;
 	fill.max_ef = task_ef(task) > fill.max_ef ? task_ef(task) : fill.max_ef;
 	fill.apart = fill.apart || task_apart(task);
+	if (task->method == METHOD_IVFPQ)
+		fill_lists(&fill, task->probes, task->rerank);
 	return fill;
 }
 
@@ -179,6 +192,8 @@ task_fits(const BatchStream *bstream, const BatchFill *fill, const CudaTask *tas
 		return n <= host_rows_queries(next->max_k);
 	if (bstream->kind == BATCH_EXACT)
 		return n <= exact_scan_queries(STATE_ROOM, next->max_k);
+	if (bstream->kind == BATCH_LISTS)
+		return true;
 	return graph_fits(bstream, next, n);
 }
 
@@ -251,8 +266,16 @@ stage_task(BatchStream *bstream, uint32_t i, BatchFill *used)
 	query->admitted_slots = at_most(task->admitted_slots, task_rows(task));
 	query->admit_others = task->admit_others;
 	query->k = at_most(task_k(task), EXACT_CHUNK);
-	query->ef = task_ef(task);
-	query->seeds = task->seeds;
+	if (task->method == METHOD_IVFPQ)
+	{
+		query->probes = task->probes;
+		query->rerank = task->rerank;
+	}
+	else
+	{
+		query->ef = task_ef(task);
+		query->seeds = task->seeds;
+	}
 	query->max_iterations = task->max_iterations;
 	query->results = (uint32_t) used->results;
 	query->trace = (uint32_t) used->traces;
@@ -420,6 +443,14 @@ launch_exact(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
 	return exact_search_launch(&launch);
 }
 
+/* Whether a batch's pending rows are scanned by kernels of their own. */
+static bool
+pending_alone(const BatchStream *bstream, const BatchFill *fill)
+{
+	return bstream->mirror->nlisted > PENDING_ALONE && fill->max_k <= EXACT_SMALL_K &&
+		   bstream->ntasks <= exact_scan_queries(LISTS_ROOM, fill->max_k);
+}
+
 /*
  * Scan many pending rows with kernels of their own, spread over the device,
  * into lists that the search merges.
@@ -472,13 +503,47 @@ launch_graph(const CudaEngine *engine, const BatchStream *bstream, const BatchFi
 	launch.max_ef = fill->max_ef;
 	launch.any_admitted = fill->apart;
 	launch.stream = bstream->stream;
-	if (launch.mirror.npending > PENDING_ALONE && fill->max_k <= EXACT_SMALL_K &&
-		bstream->ntasks <= exact_scan_queries(LISTS_ROOM, fill->max_k))
+	if (pending_alone(bstream, fill))
 		error = launch_pending(engine, bstream, fill, &launch.pending);
 	if (error != cudaSuccess)
 		return error;
 	return bstream->kind == BATCH_WALK ? walk_launch(&launch, bstream->beside)
 									: graph_search_launch(&launch);
+}
+
+/*
+ * Searches of lists: several kernels, in parts that the state serves, which
+ * write to pinned memory.
+ */
+static cudaError_t
+launch_lists(const CudaEngine *engine, const BatchStream *bstream, const BatchFill *fill)
+{
+	ListsLaunch launch;
+
+	memset(&launch, 0, sizeof(launch));
+	launch.mirror = mirror_view(bstream->mirror);
+	launch.batch = bstream->view;
+	launch.batch.heads = bstream->heads;
+	launch.batch.results = bstream->results;
+	launch.lists = lists_view(bstream->mirror);
+	launch.queries = bstream->ntasks;
+	launch.max_k = fill->max_k;
+	launch.max_probes = at_most(fill->max_probes, launch.lists.lists);
+	launch.max_rerank = fill->max_rerank;
+	launch.any_admitted = fill->apart;
+	launch.state_bytes = STATE_ROOM;
+	launch.processors = (uint32_t) engine->device.multiProcessorCount;
+	launch.stream = bstream->stream;
+	if (pending_alone(bstream, fill))
+	{
+		cudaError_t error = launch_pending(engine, bstream, fill, &launch.pending);
+
+		if (error != cudaSuccess)
+			return error;
+		launch.batch.state += LISTS_ROOM;
+		launch.state_bytes -= LISTS_ROOM;
+	}
+	return lists_search_launch(&launch);
 }
 
 static bool
@@ -591,6 +656,16 @@ patience_us(const BatchStream *bstream, const BatchFill *fill)
 								  mirror->stride * bstream->ntasks / STREAM_PACE;
 }
 
+/* Launch the kernels of a batch. */
+static cudaError_t
+launch_kernels(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
+{
+	if (bstream->kind == BATCH_LISTS)
+		return launch_lists(engine, bstream, fill);
+	return is_graph(bstream->kind) ? launch_graph(engine, bstream, fill)
+								   : launch_exact(engine, bstream, fill);
+}
+
 /* Launch a batch that is staged. */
 static bool
 launch_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
@@ -598,12 +673,16 @@ launch_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
 	bool graph = is_graph(bstream->kind);
 
 	bstream->patience_us = patience_us(bstream, fill);
-	if (!wait_for_change(engine, bstream) || !gpu_check(&engine->failure,
-														graph ? launch_graph(engine, bstream, fill)
-															  : launch_exact(engine, bstream, fill),
-														"the launch of a batch"))
+	if (!wait_for_change(engine, bstream) ||
+		!gpu_check(&engine->failure, launch_kernels(engine, bstream, fill),
+				   "the launch of a batch"))
 		return false;
-	if (is_stream(bstream->kind))
+	if (bstream->kind == BATCH_LISTS)
+	{
+		if (!raise_flag(engine, bstream))
+			return false;
+	}
+	else if (is_stream(bstream->kind))
 	{
 		bstream->last_part = !host_rows_more(engine);
 		if (!launch_part(engine, bstream))
@@ -619,7 +698,7 @@ launch_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
 bool
 batch_launch_staged(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill, size_t bytes)
 {
-	bstream->read_in_place = reads_in_place(bstream, bytes);
+	bstream->read_in_place = is_graph(bstream->kind) && reads_in_place(bstream, bytes);
 	return (bstream->read_in_place ||
 			batch_copy_in(engine, bstream, bstream->view.queries, bstream->input, bytes)) &&
 		   launch_batch(engine, bstream, fill);

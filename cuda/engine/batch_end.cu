@@ -58,6 +58,17 @@ wait_for_pass(CudaEngine *engine, CudaTask *task, const SearchResult *last)
 }
 
 /*
+ * Whether a filter left a search of some of the lists with too few answers.
+ */
+static bool
+filter_left_lists_few(const CudaTask *task, const DeviceHead *head)
+{
+	return task->method == METHOD_IVFPQ && task->admitted != NULL && !task->admit_others &&
+		   task->probes < task->mirror->spec.lists.lists &&
+		   head->count < at_most(task_k(task), task->passing);
+}
+
+/*
  * Whether a filter left a graph search with too few answers, or with such as
  * lie farther out than the graph was searched. One that was told when to stop
  * has what it asked for.
@@ -85,7 +96,8 @@ end_task(CudaEngine *engine, BatchStream *bstream, uint32_t i, bool polled)
 	uint32_t traced = at_most(head->traced, query->trace_room);
 	bool more = task->in_passes && count == query->k && task_k(task) > count;
 
-	if (filter_left_few(task, head) && task_searches_all(task, bstream->vectors + query->vector))
+	if ((filter_left_few(task, head) || filter_left_lists_few(task, head)) &&
+		task_searches_all(task, bstream->vectors + query->vector))
 	{
 		task->counters.expanded += head->expanded;
 		task->counters.distances += head->distances;

@@ -24,6 +24,8 @@
 #include "cuda/link/link.h"
 #include "cuda/graph/graph_search.h"
 #include "cuda/graph/graph_search_codes.h"
+#include "cuda/lists/lists_code.h"
+#include "cuda/lists/lists_search.h"
 
 #define PULSE_US (250u * 1000)	 /* between beats */
 #define LOOK_US 1u				 /* between looks at flags while a batch is in flight: the processor
@@ -253,6 +255,10 @@ take_device(CudaEngine *engine, int number, EngineError *error)
 		result = link_repair_prepare(engine->device.sharedMemPerBlockOptin);
 	if (result == cudaSuccess)
 		result = link_codes_prepare(engine->device.sharedMemPerBlockOptin);
+	if (result == cudaSuccess)
+		result = lists_code_prepare(&engine->device);
+	if (result == cudaSuccess)
+		result = lists_search_prepare(&engine->device);
 	if (result == cudaErrorNoKernelImageForDevice || result == cudaErrorInvalidDeviceFunction)
 	{
 		(void) cudaGetLastError();

@@ -15,6 +15,7 @@
 
 #include "cuda/engine/arena.h"
 #include "cuda/engine/host_pool.h"
+#include "cuda/engine/mirror_lists.h"
 #include "cuda/exact/exact.h"
 
 #define BATCH_STREAMS 4u						/* batches in flight */
@@ -30,6 +31,8 @@
 #define BITMAP_STAGED ((size_t) 2 << 20) /* bytes of a batch's bitmaps that go through pinned
 										  * memory */
 #define STATE_ROOM ((size_t) 64 << 20)	/* bytes of lists, sets and tables of a batch */
+
+#define LISTS_ROOM (STATE_ROOM / 4)	/* of it: lists that many pending rows leave */
 
 /*
  * A batch that has not ended after so long will not end: what walks take is
@@ -62,6 +65,8 @@ struct CudaJob;
 struct CudaEngine;
 struct LinkWork;
 struct LinkBatch;
+struct ListsWork;
+struct ListsTrain;
 struct Piece;
 
 struct CudaMirror
@@ -123,6 +128,8 @@ struct CudaMirror
 	bool codes_good;	   /* searches walk them */
 	bool codes_rotated;	   /* they are of rotated rows, with a scale each */
 
+	CudaLists *lists; /* METHOD_IVFPQ; else NULL */
+
 	uint32_t queries; /* waiting or in flight */
 	uint32_t passes;  /* of them, those that have begun and take several passes */
 	cudaEvent_t changed; /* the last change in place: later batches wait for it */
@@ -148,6 +155,8 @@ struct CudaTask
 	uint32_t ef;
 	uint32_t seeds;
 	uint32_t max_iterations;
+	uint32_t probes;
+	uint32_t rerank;
 	uint32_t trace_room;
 	bool reference;
 	bool has_beyond;
@@ -187,6 +196,7 @@ typedef enum BatchKind
 	BATCH_WALK, /* graph searches that graph_search_codes.cu takes */
 	BATCH_GRAPH, /* others */
 	BATCH_REFERENCE, /* those in reference mode */
+	BATCH_LISTS,	 /* searches of lists */
 	BATCH_EXACT,	 /* small k */
 	BATCH_EXACT_SORT, /* one query of a large k */
 	BATCH_STREAM,	 /* small k, and rows are brought from host memory (host_rows.cu) */
@@ -277,6 +287,9 @@ typedef enum JobStage
 	STAGE_QUEUED,
 	STAGE_CODES,   /* codes are made */
 	STAGE_LINK,	   /* rows are linked or repaired, and the result brought to the host */
+	STAGE_LISTS,   /* rows get into lists */
+	STAGE_FLOATS,  /* centroids and codebook are on their way */
+	STAGE_TRAIN,   /* or are made */
 	STAGE_ROWS,	   /* rows are on their way */
 	STAGE_SEEDS,   /* seeds are */
 	STAGE_PENDING, /* the new list of pending slots is */
@@ -303,6 +316,8 @@ struct CudaJob
 	EngineStatus link_status; /* of a link: how it ended */
 	LinkResult link;	/* its arrays are the job's own */
 	LinkWork *work;		/* what it is at (link.cu) */
+	ListsWork *lists;	/* likewise (lists_jobs.cu) */
+	ListsTrain *train;	/* likewise (lists_train_job.cu) */
 	uint32_t *pending; /* the list to be, without what this job links */
 	uint32_t npending;
 	bool has_pending;
@@ -326,6 +341,8 @@ typedef struct BatchFill
 	uint64_t traces;
 	uint32_t max_k;
 	uint32_t max_ef;
+	uint32_t max_probes;
+	uint32_t max_rerank; /* of those up to LISTS_MOST_RERANK */
 	bool apart;
 } BatchFill;
 
@@ -495,6 +512,8 @@ extern void batches_start(CudaEngine *engine);
 /* Which kernel graph searches go to; apart: with a bitmap or a bound. */
 extern BatchKind graph_kind(CudaEngine *engine, const CudaMirror *mirror, uint32_t k, uint32_t ef,
 							bool apart);
+/* A fill with a query of lists more. */
+extern void fill_lists(BatchFill *fill, uint32_t probes, uint32_t rerank);
 /* A batch stream has a batch from now on. */
 extern void batch_begin(BatchStream *bstream);
 /*
@@ -550,6 +569,8 @@ extern uint32_t host_rows_end(CudaEngine *engine, BatchStream *bstream);
  * owner's time, at once.
  */
 extern bool queries_about(const CudaEngine *engine);
+/* Whether lists answer a query, or all rows are searched. */
+extern bool lists_answer(const CudaMirror *mirror, const EngineQuery *query);
 extern EngineStatus tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count);
 extern uint32_t tasks_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room);
 /*
@@ -585,6 +606,18 @@ extern bool piece_graph(CudaEngine *engine, CudaJob *job);
 extern bool piece_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count,
 						uint32_t *to);
 extern bool piece_gap(CudaEngine *engine, CudaJob *job);
+/* How many rows of so many bytes each a piece holds, of those left. */
+extern uint32_t rows_of_piece(const CudaEngine *engine, size_t row_bytes, uint32_t left);
+/* Copy to the device, on the job stream. */
+extern bool upload_copy_in(CudaEngine *engine, void *to, const void *from, size_t bytes);
+/* Set words of an array, at the indexes named; both are device memory. */
+extern bool upload_words(CudaEngine *engine, uint32_t *to, const uint32_t *indexes,
+						 const uint32_t *words, uint32_t count);
+/*
+ * Let batches of a mirror that start later wait for what the job stream holds
+ * now.
+ */
+extern bool hold_later_batches(CudaEngine *engine, CudaMirror *mirror);
 extern void pieces_end(CudaEngine *engine);
 /*
  * A piece that stays the job's until piece_release, for what the device writes

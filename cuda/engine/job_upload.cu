@@ -18,6 +18,7 @@
 
 #include "cuda/common/distance.cuh"
 #include "cuda/engine/internal.h"
+#include "cuda/lists/lists_code.h"
 
 #define THREADS 256u
 #define STAGED_CHUNK ((size_t) 256 << 10) /* bytes of vectors that a thread stages at once */
@@ -60,6 +61,16 @@ __launch_bounds__(THREADS) scatter_kernel(uint32_t *to, const uint32_t *slots, c
 		return;
 	for (uint32_t word = threadIdx.x % WARP; word < width; word += WARP)
 		to[(size_t) slots[i] * width + word] = rows[(size_t) i * width + word];
+}
+
+/* Set words at the indexes named. */
+__global__ void __launch_bounds__(THREADS)
+	words_kernel(uint32_t *to, const uint32_t *indexes, const uint32_t *words, uint32_t count)
+{
+	uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+
+	if (i < count)
+		to[indexes[i]] = words[i];
 }
 
 /*
@@ -115,7 +126,7 @@ piece_applied(void *arg)
 	engine_wake(((Piece *) arg)->engine);
 }
 
-static bool
+bool
 upload_copy_in(CudaEngine *engine, void *to, const void *from, size_t bytes)
 {
 	return bytes == 0 ||
@@ -162,11 +173,18 @@ piece_release(CudaJob *job)
 	job->held = NULL;
 }
 
-/*
- * Let batches of a mirror that start later wait for what the job stream holds
- * now.
- */
-static bool
+bool
+upload_words(CudaEngine *engine, uint32_t *to, const uint32_t *indexes, const uint32_t *words,
+			 uint32_t count)
+{
+	if (count == 0)
+		return true;
+	LAUNCH(words_kernel, blocks_for(count), THREADS, 0, engine->job_stream, to, indexes, words,
+		   count);
+	return upload_launched(engine);
+}
+
+bool
 hold_later_batches(CudaEngine *engine, CudaMirror *mirror)
 {
 	mirror->has_changed = true;
@@ -246,8 +264,7 @@ stage_vectors(CudaEngine *engine, const CudaMirror *mirror, unsigned char *to,
 	stage_rows(&rows, 0);
 }
 
-/* How many rows of so many bytes each a piece holds, of those left. */
-static uint32_t
+uint32_t
 rows_of_piece(const CudaEngine *engine, size_t row_bytes, uint32_t left)
 {
 	size_t bytes = queries_about(engine) ? BUSY_PIECE_BYTES : PIECE_BYTES;
@@ -280,6 +297,18 @@ clear_new_bits(CudaEngine *engine, CudaMirror *mirror)
 												 mirror->dead.mapped - from, engine->job_stream));
 }
 
+/* Empty the graph rows of new slots; those of lists have none. */
+static bool
+clear_graph(CudaEngine *engine, const CudaMirror *mirror, uint32_t first, uint32_t count)
+{
+	size_t bytes = mirror->spec.degree * sizeof(uint32_t);
+
+	return mirror->lists != NULL ||
+		   GPU(&engine->failure,
+			   cudaMemsetAsync((unsigned char *) mirror->graph.base + first * bytes, 0xFF,
+							   count * bytes, engine->job_stream));
+}
+
 /*
  * Absent slots from the published rows up to the first of an append: dead, of
  * version 0, without graph rows.
@@ -289,7 +318,6 @@ piece_gap(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	uint32_t gap = job->in.first_slot - mirror->rows;
-	uint32_t *graph = (uint32_t *) mirror->graph.base + (size_t) mirror->rows * mirror->spec.degree;
 
 	if (gap == 0)
 		return true;
@@ -299,10 +327,7 @@ piece_gap(CudaEngine *engine, CudaJob *job)
 		   (uint32_t *) mirror->versions.base, (uint32_t *) mirror->dead.base,
 		   (const uint32_t *) NULL, mirror->rows, (const uint32_t *) NULL, (const uint8_t *) NULL,
 		   true, gap);
-	return upload_launched(engine) &&
-		   GPU(&engine->failure,
-			   cudaMemsetAsync(graph, 0xFF, (size_t) gap * mirror->spec.degree * sizeof(uint32_t),
-							   engine->job_stream));
+	return upload_launched(engine) && clear_graph(engine, mirror, mirror->rows, gap);
 }
 
 /*
@@ -318,7 +343,6 @@ piece_append(CudaEngine *engine, CudaJob *job)
 	uint32_t slot = job->in.first_slot + job->done;
 	uint32_t *list =
 		(uint32_t *) mirror->pending[mirror->pending_side].base + mirror->nlisted + job->npending;
-	uint32_t *graph = (uint32_t *) mirror->graph.base + (size_t) slot * mirror->spec.degree;
 	Piece *piece = piece_free(engine);
 	size_t used = 0;
 	uint32_t listed = 0;
@@ -351,9 +375,7 @@ piece_append(CudaEngine *engine, CudaJob *job)
 		   (const uint32_t *) NULL, slot, (const uint32_t *) versions.device,
 		   (const uint8_t *) dead.device, false, count);
 	if (!upload_launched(engine) || !compute_norms(engine, mirror, NULL, slot, count) ||
-		!GPU(&engine->failure,
-			 cudaMemsetAsync(graph, 0xFF, (size_t) count * mirror->spec.degree * sizeof(uint32_t),
-							 engine->job_stream)))
+		!clear_graph(engine, mirror, slot, count))
 		return false;
 	job->done += count;
 	job->npending += listed;
@@ -395,11 +417,28 @@ publish_overwritten(CudaMirror *mirror, const uint32_t *slots, uint32_t count, u
 		mirror->states[slots[i]] = SLOT_PENDING | SLOT_LISTED;
 		if (!(old & SLOT_LISTED))
 		{
+			if (mirror->lists != NULL)
+				mirror->lists->where[slots[i]] = mirror->nlisted + listed;
 			mirror->listed[mirror->nlisted + listed] = slots[i];
 			list[listed++] = slots[i];
 		}
 	}
 	return listed;
+}
+
+/* Empty the places that slots of a piece have left. */
+static bool
+clear_places(CudaEngine *engine, CudaMirror *mirror, Place places, uint32_t count)
+{
+	ListsView view;
+
+	if (count == 0)
+		return true;
+	view = lists_view(mirror);
+	return upload_copy_in(engine, places.device, places.staged, count * sizeof(uint32_t)) &&
+		   GPU(&engine->failure,
+			   lists_clear_places(&view, (uint32_t *) mirror->lists->memory.base,
+								  (const uint32_t *) places.device, count, engine->job_stream));
 }
 
 /* New vectors and versions for published slots. */
@@ -409,11 +448,12 @@ piece_overwrite(CudaEngine *engine, CudaJob *job)
 	CudaMirror *mirror = job->mirror;
 	const uint32_t *named = job->in.slots + job->done;
 	uint32_t count =
-		rows_of_piece(engine, mirror->stride + 3 * sizeof(uint32_t), job->in.count - job->done);
+		rows_of_piece(engine, mirror->stride + 4 * sizeof(uint32_t), job->in.count - job->done);
 	uint32_t *list = (uint32_t *) mirror->pending[mirror->pending_side].base + mirror->nlisted;
 	Piece *piece = piece_free(engine);
 	size_t used = 0;
 	uint32_t listed;
+	uint32_t left = 0;
 
 	if (piece == NULL)
 		return false;
@@ -423,17 +463,20 @@ piece_overwrite(CudaEngine *engine, CudaJob *job)
 	Place slots = upload_take(piece, &used, count * sizeof(uint32_t));
 	Place versions = upload_take(piece, &used, count * sizeof(uint32_t));
 	Place pending = upload_take(piece, &used, count * sizeof(uint32_t));
+	Place places = upload_take(piece, &used, count * sizeof(uint32_t));
 
 	stage_vectors(
 		engine, mirror, vectors.staged,
 		(const unsigned char *) job->in.vectors + (size_t) job->done * mirror->vector_bytes, count);
+	if (mirror->lists != NULL)
+		left = lists_forget(mirror, named, count, (uint32_t *) places.staged);
 	memcpy(slots.staged, named, count * sizeof(uint32_t));
 	memcpy(versions.staged, job->in.versions + job->done, count * sizeof(uint32_t));
 	listed = publish_overwritten(mirror, named, count, (uint32_t *) pending.staged);
 	if (!upload_copy_in(engine, piece->device, piece->staged,
 						(size_t) (pending.staged - piece->staged)) ||
 		!upload_copy_in(engine, list, pending.staged, listed * sizeof(uint32_t)) ||
-		!batch_streams_wait(engine, mirror))
+		!batch_streams_wait(engine, mirror) || !clear_places(engine, mirror, places, left))
 		return false;
 	LAUNCH(scatter_kernel, blocks_for((uint64_t) count * WARP), THREADS, 0, engine->job_stream,
 		   (uint32_t *) mirror->vectors.base, (const uint32_t *) slots.device,
@@ -460,9 +503,10 @@ piece_dead(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	const uint32_t *named = job->in.slots + job->done;
-	uint32_t count = rows_of_piece(engine, 2 * sizeof(uint32_t), job->in.count - job->done);
+	uint32_t count = rows_of_piece(engine, 3 * sizeof(uint32_t), job->in.count - job->done);
 	Piece *piece = piece_free(engine);
 	size_t used = 0;
+	uint32_t left = 0;
 
 	if (piece == NULL)
 		return false;
@@ -470,11 +514,14 @@ piece_dead(CudaEngine *engine, CudaJob *job)
 
 	Place slots = upload_take(piece, &used, count * sizeof(uint32_t));
 	Place versions = upload_take(piece, &used, count * sizeof(uint32_t));
+	Place places = {piece->staged + used, piece->device + used};
 
 	memcpy(slots.staged, named, count * sizeof(uint32_t));
 	memcpy(versions.staged, job->in.versions + job->done, count * sizeof(uint32_t));
+	if (mirror->lists != NULL)
+		left = lists_forget(mirror, named, count, (uint32_t *) places.staged);
 	if (!upload_copy_in(engine, piece->device, piece->staged, used) ||
-		!batch_streams_wait(engine, mirror))
+		!batch_streams_wait(engine, mirror) || !clear_places(engine, mirror, places, left))
 		return false;
 	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream,
 		   (uint32_t *) mirror->versions.base, (uint32_t *) mirror->dead.base,

@@ -3,7 +3,8 @@
  *		Jobs: what each kind does in what order, a piece at a time.
  *
  * One job per mirror runs, those after it wait. JOB_LINK and JOB_REPAIR run on
- * the device (link.cu), or are refused before anything has changed.
+ * the device (link.cu; of lists: lists_jobs.cu), or are refused before anything
+ * has changed.
  *
  * Nothing is published before all of a job is there, but for overwritten and
  * dead slots, which change in place, piece by piece; these jobs are checked
@@ -37,7 +38,23 @@ static const JobStage stages[][MOST_STAGES] = {
 	 STAGE_DRAIN, STAGE_DONE}, /* JOB_LINK */
 	{STAGE_QUEUED, STAGE_CODES, STAGE_LINK, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES,
 	 STAGE_DRAIN, STAGE_DONE},	 /* JOB_REPAIR */
-	{STAGE_QUEUED, STAGE_DONE}}; /* JOB_DROP */
+	{STAGE_QUEUED, STAGE_DONE}, /* JOB_DROP */
+	{STAGE_DONE},				/* JOB_CODEBOOK, JOB_TRAIN */
+	{STAGE_DONE}};
+
+/* The same of mirrors with lists. */
+static const JobStage list_stages[][MOST_STAGES] = {
+	{STAGE_DONE},
+	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},  /* JOB_APPEND */
+	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},  /* JOB_OVERWRITE */
+	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},  /* JOB_DEAD */
+	{STAGE_QUEUED, STAGE_LISTS, STAGE_DRAIN, STAGE_DONE}, /* JOB_GRAPH */
+	{STAGE_DONE},										  /* JOB_SEEDS */
+	{STAGE_QUEUED, STAGE_LISTS, STAGE_DRAIN, STAGE_DONE}, /* JOB_LINK */
+	{STAGE_DONE},										  /* JOB_REPAIR */
+	{STAGE_QUEUED, STAGE_DONE},							  /* JOB_DROP */
+	{STAGE_QUEUED, STAGE_FLOATS, STAGE_DRAIN, STAGE_DONE}, /* JOB_CODEBOOK */
+	{STAGE_QUEUED, STAGE_TRAIN, STAGE_DRAIN, STAGE_DONE}}; /* JOB_TRAIN */
 
 CudaJob *
 job_find(CudaEngine *engine, JobId id)
@@ -59,6 +76,8 @@ job_free(CudaEngine *engine, CudaJob *job)
 		place = &(*place)->next;
 	*place = job->next;
 	link_end(engine, job);
+	lists_job_end(engine, job);
+	lists_train_end(engine, job);
 	link_free_result(job);
 	free(job->pending);
 	free(job->seeds);
@@ -71,20 +90,20 @@ job_free(CudaEngine *engine, CudaJob *job)
 static EngineStatus
 check_arrays(const EngineJob *in, EngineError *error)
 {
-	bool slots = in->kind != JOB_APPEND && !engine_job_links(in->kind) && in->kind != JOB_DROP;
+	bool slots = in->kind != JOB_APPEND && in->kind != JOB_CODEBOOK && in->kind != JOB_DROP &&
+				 !engine_job_links(in->kind);
 	bool versions = in->kind == JOB_APPEND || in->kind == JOB_OVERWRITE || in->kind == JOB_DEAD;
-	bool vectors = in->kind == JOB_APPEND || in->kind == JOB_OVERWRITE;
+	bool vectors =
+		in->kind == JOB_APPEND || in->kind == JOB_OVERWRITE || in->kind == JOB_CODEBOOK;
 
-	if (in->kind < JOB_APPEND || in->kind > JOB_DROP)
+	if (in->kind < JOB_APPEND || in->kind > JOB_TRAIN)
 	{
 		engine_error(error, ENGINE_INVALID, "no job is of kind %d", (int) in->kind);
 		return ENGINE_INVALID;
 	}
-	if (engine_job_links(in->kind) &&
-		(in->ef_construction < 4 || in->ef_construction > 1000 || in->threads < 0))
+	if (engine_job_links(in->kind) && in->threads < 0)
 	{
-		engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000",
-					 in->ef_construction);
+		engine_error(error, ENGINE_INVALID, "%d threads are none", in->threads);
 		return ENGINE_INVALID;
 	}
 	if (in->count > 0 &&
@@ -92,6 +111,29 @@ check_arrays(const EngineJob *in, EngineError *error)
 		 (vectors && in->vectors == NULL) || (in->kind == JOB_GRAPH && in->rows == NULL)))
 	{
 		engine_error(error, ENGINE_INVALID, "a job of kind %d lacks its arrays", (int) in->kind);
+		return ENGINE_INVALID;
+	}
+	return ENGINE_OK;
+}
+
+/* Check that a job is one for its mirror's method. */
+static EngineStatus
+check_kind(const EngineJob *in, const CudaMirror *mirror, EngineError *error)
+{
+	bool lists = mirror->lists != NULL;
+
+	if (lists ? in->kind == JOB_SEEDS || in->kind == JOB_REPAIR
+			  : in->kind == JOB_CODEBOOK || in->kind == JOB_TRAIN)
+	{
+		engine_error(error, ENGINE_INVALID, "a job of kind %d is not for a mirror %s",
+					 (int) in->kind, lists ? "with lists" : "with a graph");
+		return ENGINE_INVALID;
+	}
+	if (!lists && engine_job_links(in->kind) &&
+		(in->ef_construction < 4 || in->ef_construction > 1000))
+	{
+		engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000",
+					 in->ef_construction);
 		return ENGINE_INVALID;
 	}
 	return ENGINE_OK;
@@ -111,6 +153,9 @@ job_submit(CudaEngine *engine, const EngineJob *in, JobId *id, EngineError *erro
 		engine_error(error, ENGINE_NOT_FOUND, "no mirror %llu", (unsigned long long) in->mirror);
 		return ENGINE_NOT_FOUND;
 	}
+	status = check_kind(in, mirror, error);
+	if (status != ENGINE_OK)
+		return status;
 	job = (CudaJob *) calloc(1, sizeof(*job));
 	if (job == NULL)
 	{
@@ -160,6 +205,24 @@ take_lists(CudaJob *job)
 	return job_fail(job, ENGINE_NO_MEMORY);
 }
 
+/* Begin a job of a mirror with lists that has stages of its own. */
+static EngineStatus
+begin_lists(CudaEngine *engine, CudaJob *job)
+{
+	switch (job->in.kind)
+	{
+		case JOB_LINK:
+		case JOB_GRAPH:
+			return lists_link_begin(engine, job);
+		case JOB_CODEBOOK:
+			return lists_floats_begin(job);
+		case JOB_TRAIN:
+			return lists_train_begin(engine, job);
+		default:
+			return ENGINE_OK;
+	}
+}
+
 /* Check a job against its mirror, and make room. False: it fails. */
 static bool
 job_begin(CudaEngine *engine, CudaJob *job)
@@ -191,7 +254,8 @@ job_begin(CudaEngine *engine, CudaJob *job)
 					 SEEDS_ROOM);
 		return job_fail(job, ENGINE_INVALID);
 	}
-	if (in->kind == JOB_OVERWRITE || in->kind == JOB_DEAD || in->kind == JOB_GRAPH)
+	if (in->kind == JOB_OVERWRITE || in->kind == JOB_DEAD ||
+		(in->kind == JOB_GRAPH && mirror->lists == NULL))
 		for (uint32_t i = 0; i < in->count; i++)
 			if (in->slots[i] >= mirror->rows)
 			{
@@ -199,6 +263,12 @@ job_begin(CudaEngine *engine, CudaJob *job)
 							 in->slots[i], mirror->rows);
 				return job_fail(job, ENGINE_INVALID);
 			}
+	if (mirror->lists != NULL)
+	{
+		EngineStatus status = begin_lists(engine, job);
+
+		return status == ENGINE_OK || job_fail(job, status);
+	}
 	if (engine_job_links(in->kind))
 	{
 		EngineStatus status = link_begin(engine, job);
@@ -312,6 +382,8 @@ publish_append(CudaJob *job)
 		mirror->ndead += dead;
 		if (!dead)
 		{
+			if (mirror->lists != NULL)
+				mirror->lists->where[slot] = mirror->nlisted;
 			mirror->listed[mirror->nlisted++] = slot;
 			mirror->npending++;
 		}
@@ -357,6 +429,12 @@ job_publish(CudaJob *job)
 
 	if (job->in.kind == JOB_APPEND)
 		publish_append(job);
+	if (job->in.kind == JOB_CODEBOOK)
+		mirror->lists->received += job->in.count;
+	if (job->in.kind == JOB_TRAIN && job->link_status == ENGINE_OK)
+		mirror->lists->received = mirror->lists->nfloats;
+	if (mirror->lists != NULL)
+		mirror->lists->open = mirror->lists->received == mirror->lists->nfloats;
 	if (job->has_seeds)
 	{
 		mirror->seeds_side ^= 1;
@@ -430,6 +508,12 @@ run_stage(CudaEngine *engine, CudaJob *job)
 			return job_begin(engine, job);
 		case STAGE_LINK:
 			return link_stage(engine, job);
+		case STAGE_LISTS:
+			return lists_link_stage(engine, job);
+		case STAGE_FLOATS:
+			return lists_floats_stage(engine, job);
+		case STAGE_TRAIN:
+			return lists_train_stage(engine, job);
 		case STAGE_ROWS:
 			if (job->cancelled && job->in.kind == JOB_APPEND)
 			{
@@ -474,6 +558,8 @@ job_complete(CudaEngine *engine, CudaJob *job)
 	job->stage = STAGE_DONE;
 	piece_release(job);
 	link_end(engine, job);
+	lists_job_end(engine, job);
+	lists_train_end(engine, job);
 	mirror->first_job = job->next_of_mirror;
 	if (drop)
 		drop_mirror(engine, mirror);
@@ -489,7 +575,8 @@ job_advance(CudaEngine *engine, CudaJob *job)
 {
 	while (job->status == ENGINE_OK && run_stage(engine, job))
 	{
-		const JobStage *at = stages[job->in.kind];
+		const JobStage *at =
+			job->mirror->lists != NULL ? list_stages[job->in.kind] : stages[job->in.kind];
 
 		while (*at != job->stage)
 			at++;

@@ -14,6 +14,8 @@
 									   * costs a second for some ten GB */
 #define SPARE_SHARE 16u /* of the limit, at most: left for graphs to grow beside rows that go to
 						 * host memory */
+#define LISTS_SKEW 4u	/* times the places of rows that lists may have, those left by dead rows
+						 * included */
 #define HOST_SLOT_BYTES (sizeof(uint8_t) + sizeof(uint32_t)) /* states and listed */
 
 /* Bytes of a slot's codes; 0: there are none for such rows. */
@@ -21,7 +23,8 @@ static uint32_t
 mirror_code_bytes(const CudaMirror *mirror)
 {
 	const MirrorSpec *spec = &mirror->spec;
-	bool coded = spec->type == ELEMENT_FLOAT || spec->type == ELEMENT_HALF;
+	bool coded = (spec->type == ELEMENT_FLOAT || spec->type == ELEMENT_HALF) &&
+				 spec->method == METHOD_GRAPH;
 
 	return coded ? code_stride(spec->dims) : 0;
 }
@@ -36,6 +39,8 @@ slot_bits(const CudaMirror *mirror)
 	uint64_t norms = has_norms(mirror->spec.type, mirror->spec.metric) ? sizeof(double) : 0;
 	uint64_t rows = mirror->may_be_far ? 0 : mirror->stride + mirror_code_bytes(mirror);
 
+	if (mirror->lists != NULL)
+		return 8 * (rows + norms + (3 + mirror->lists->code_words) * sizeof(uint32_t)) + 1;
 	return 8 * (rows + norms + (uint64_t) sizeof(uint32_t) * (mirror->spec.degree + 3)) + 1;
 }
 
@@ -53,10 +58,32 @@ struct RangeSize
 	MemoryPart part;
 };
 
-#define MIRROR_RANGES 8
+#define MIRROR_RANGES 8 /* of one with a graph; at most */
 
-/* The sizes of a mirror's ranges for so many slots. */
-static void
+/* The sizes of the ranges of a mirror with lists. */
+static int
+range_sizes_of_lists(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
+{
+	CudaLists *lists = mirror->lists;
+	uint64_t directory = lists_directory_bytes(lists, slots);
+	const RangeSize all[MIRROR_RANGES] = {
+		{&mirror->vectors, slots * mirror->stride, PART_VECTORS},
+		{&mirror->norms,
+		 has_norms(mirror->spec.type, mirror->spec.metric) ? slots * sizeof(double) : 0,
+		 PART_NORMS},
+		{&mirror->versions, slots * sizeof(uint32_t), PART_GRAPH},
+		{&mirror->dead, bitmap_bytes(slots), PART_GRAPH},
+		{&mirror->pending[0], slots * sizeof(uint32_t), PART_STATE},
+		{&lists->memory, lists_memory_bytes(lists, slots), PART_GRAPH},
+		{&lists->directory[0], directory, PART_GRAPH},
+		{&lists->directory[1], directory, PART_GRAPH}};
+
+	memcpy(sizes, all, sizeof(all));
+	return MIRROR_RANGES;
+}
+
+/* Sizes of a mirror's ranges for so many slots, the rows' first; how many. */
+static int
 range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 {
 	const RangeSize all[MIRROR_RANGES] = {
@@ -74,7 +101,10 @@ range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 			 entry_points_room(mirror, slots),
 		 PART_STATE}};
 
+	if (mirror->lists != NULL)
+		return range_sizes_of_lists(mirror, slots, sizes);
 	memcpy(sizes, all, sizeof(all));
+	return MIRROR_RANGES;
 }
 
 /*
@@ -93,7 +123,10 @@ near_bytes(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots,
 	uint64_t wanted = (uint64_t) slots * mirror->stride;
 	uint64_t scale = mirror->codes_rotated ? sizeof(float2) : 0;
 	uint64_t codes = mirror->has_code_room ? slots * (mirror_code_bytes(mirror) + scale) : 0;
-	uint64_t spare = (uint64_t) slots * mirror->spec.degree * sizeof(uint32_t) + codes;
+	uint64_t spare = (mirror->lists != NULL
+						  ? lists_memory_bytes(mirror->lists, slots)
+						  : (uint64_t) slots * mirror->spec.degree * sizeof(uint32_t)) +
+					 codes;
 	uint64_t taken = arena_used(arena) + range_grow_cost(arena, &mirror->codes, codes);
 	uint64_t most;
 
@@ -128,6 +161,13 @@ far_fits(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, uin
 	return false;
 }
 
+/* Bytes of a slot in the host's arrays. */
+static uint64_t
+host_slot_bytes(const CudaMirror *mirror)
+{
+	return HOST_SLOT_BYTES + (mirror->lists != NULL ? LISTS_HOST_SLOT : 0);
+}
+
 /* Make the host's arrays large enough. */
 static bool
 grow_host(CudaEngine *engine, CudaMirror *mirror, uint32_t capacity)
@@ -143,7 +183,10 @@ grow_host(CudaEngine *engine, CudaMirror *mirror, uint32_t capacity)
 		return false;
 	mirror->listed = listed;
 	memset(states + mirror->capacity, 0, capacity - mirror->capacity);
-	engine->host_arrays += (uint64_t) (capacity - mirror->capacity) * HOST_SLOT_BYTES;
+	if (mirror->lists != NULL && !lists_grow_host(mirror, capacity))
+		return false;
+	engine->host_arrays +=
+		(uint64_t) (capacity - mirror->capacity) * host_slot_bytes(mirror);
 	return true;
 }
 
@@ -158,15 +201,15 @@ grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *err
 	RangeSize sizes[MIRROR_RANGES];
 	uint64_t cost = 0;
 	EngineStatus status = batch_streams_grow_bitmaps(engine, slots, error);
+	int count = range_sizes(mirror, slots, sizes);
 
-	range_sizes(mirror, slots, sizes);
 	if (mirror->may_be_far)
 	{
 		sizes[0].bytes = near_bytes(engine, mirror, slots, sizes);
 		if (status == ENGINE_OK && !far_fits(engine, mirror, slots, sizes[0].bytes, error))
 			status = ENGINE_NO_MEMORY;
 	}
-	for (int i = 0; i < MIRROR_RANGES; i++)
+	for (int i = 0; i < count; i++)
 		cost += range_grow_cost(arena, sizes[i].range, sizes[i].bytes);
 	if (status == ENGINE_OK && arena_used(arena) + cost > arena->limit)
 	{
@@ -176,7 +219,7 @@ grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *err
 					 (unsigned long long) arena->limit);
 		status = ENGINE_NO_MEMORY;
 	}
-	for (int i = 0; i < MIRROR_RANGES && status == ENGINE_OK; i++)
+	for (int i = 0; i < count && status == ENGINE_OK; i++)
 		status = range_grow(arena, sizes[i].range, sizes[i].bytes, error);
 	if (status == ENGINE_OK && !grow_host(engine, mirror, slots))
 	{
@@ -258,17 +301,22 @@ check_spec(const CudaEngine *engine, const MirrorSpec *spec, EngineError *error)
 
 	if (status != ENGINE_OK)
 		return status;
-	if (spec->method != METHOD_GRAPH)
-	{
-		engine_error(error, ENGINE_UNSUPPORTED, "the CUDA engine has no mirrors of lists");
-		return ENGINE_UNSUPPORTED;
-	}
 	if (spec->device != -1 && spec->device != engine->arena.device)
 	{
 		engine_error(error, ENGINE_UNSUPPORTED, "device %d is not the engine's", spec->device);
 		return ENGINE_UNSUPPORTED;
 	}
 	return ENGINE_OK;
+}
+
+/* Take what lists have whatever the number of slots. */
+static EngineStatus
+reserve_fixed(CudaEngine *engine, CudaLists *lists, EngineError *error)
+{
+	uint64_t bytes = lists_fixed_bytes(lists);
+	EngineStatus status = range_reserve(&engine->arena, &lists->fixed, PART_GRAPH, bytes, error);
+
+	return status == ENGINE_OK ? range_grow(&engine->arena, &lists->fixed, bytes, error) : status;
 }
 
 /*
@@ -279,18 +327,21 @@ static EngineStatus
 reserve_ranges(CudaEngine *engine, CudaMirror *mirror, EngineError *error)
 {
 	uint64_t most = engine->arena.limit / (slot_bits(mirror) / 8) + FIRST_ROWS;
+	/* lists may have more places than rows: addresses cost nothing */
+	uint64_t skew = mirror->lists != NULL ? LISTS_SKEW : 1;
 	RangeSize sizes[MIRROR_RANGES];
 	EngineStatus status = ENGINE_OK;
+	int count;
 
 	/* rows in host memory are bound by that */
 	if (mirror->may_be_far &&
 		most > (engine->arena.limit + engine->arena.host_limit) / mirror->stride + FIRST_ROWS)
 		most = (engine->arena.limit + engine->arena.host_limit) / mirror->stride + FIRST_ROWS;
 	mirror->most = (uint32_t) (most < ENGINE_MAX_SLOTS ? most : ENGINE_MAX_SLOTS);
-	range_sizes(mirror, mirror->most, sizes);
-	for (int i = 0; i < MIRROR_RANGES && status == ENGINE_OK; i++)
-		status =
-			range_reserve(&engine->arena, sizes[i].range, sizes[i].part, sizes[i].bytes, error);
+	count = range_sizes(mirror, mirror->most, sizes);
+	for (int i = 0; i < count && status == ENGINE_OK; i++)
+		status = range_reserve(&engine->arena, sizes[i].range, sizes[i].part,
+							   sizes[i].bytes * (sizes[i].part == PART_GRAPH ? skew : 1), error);
 	if (status == ENGINE_OK && mirror_code_bytes(mirror) > 0)
 	{
 		status = range_reserve(&engine->arena, &mirror->codes, PART_VECTORS,
@@ -298,6 +349,8 @@ reserve_ranges(CudaEngine *engine, CudaMirror *mirror, EngineError *error)
 		mirror->code_offsets = (float *) calloc(mirror->spec.dims, sizeof(float));
 		mirror->has_code_room = mirror->code_offsets != NULL;
 	}
+	if (status == ENGINE_OK && mirror->lists != NULL)
+		status = reserve_fixed(engine, mirror->lists, error);
 	if (status == ENGINE_OK)
 		status = grow_slots(engine, mirror,
 							mirror->spec.capacity < FIRST_ROWS ? FIRST_ROWS : mirror->spec.capacity,
@@ -311,10 +364,11 @@ mirror_free(CudaEngine *engine, CudaMirror *mirror)
 {
 	RangeSize sizes[MIRROR_RANGES];
 
-	range_sizes(mirror, 0, sizes);
-	for (int i = 0; i < MIRROR_RANGES; i++)
+	for (int i = 0, count = range_sizes(mirror, 0, sizes); i < count; i++)
 		if (sizes[i].range->base != 0)
 			range_release(&engine->arena, sizes[i].range);
+	if (mirror->lists != NULL && mirror->lists->fixed.base != 0)
+		range_release(&engine->arena, &mirror->lists->fixed);
 	if (mirror->codes.base != 0)
 		range_release(&engine->arena, &mirror->codes);
 	if (mirror->scales.base != 0)
@@ -322,7 +376,8 @@ mirror_free(CudaEngine *engine, CudaMirror *mirror)
 	free(mirror->code_offsets);
 	if (mirror->changed != NULL)
 		GPU(&engine->failure, cudaEventDestroy(mirror->changed));
-	engine->host_arrays -= (uint64_t) mirror->capacity * HOST_SLOT_BYTES;
+	engine->host_arrays -= (uint64_t) mirror->capacity * host_slot_bytes(mirror);
+	lists_free(engine, mirror);
 	free(mirror->states);
 	free(mirror->listed);
 	free(mirror->deferred);
@@ -347,7 +402,12 @@ mirror_create(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineEr
 	mirror->may_be_far = spec->residency == RESIDENCY_COMPRESSED && engine->arena.host_limit > 0;
 	mirror->vector_bytes = (uint32_t) engine_vector_bytes(spec->type, spec->dims);
 	mirror->stride = (uint32_t) round_up(mirror->vector_bytes, 16);
-	if (mirror->may_be_far)
+	if (spec->method == METHOD_IVFPQ && !lists_create(mirror))
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u lists", spec->lists.lists);
+		status = ENGINE_NO_MEMORY;
+	}
+	if (status == ENGINE_OK && mirror->may_be_far)
 		status = host_rows_open(engine, error);
 	if (status == ENGINE_OK)
 		status = reserve_ranges(engine, mirror, error);
@@ -424,11 +484,16 @@ mirror_copy_rows(CudaEngine *engine, const CudaMirror *mirror, uint32_t slot, ui
 	return true;
 }
 
-/* Vectors, graph, norms, versions, as mapped on the device. */
+/* Vectors, graph or lists, norms, versions, as mapped on the device. */
 uint64_t
 mirror_bytes(const CudaMirror *mirror)
 {
-	return mirror->vectors.near + mirror->codes.mapped + mirror->scales.mapped +
+	const CudaLists *lists = mirror->lists;
+
+	return (lists == NULL ? 0
+						  : lists->fixed.mapped + lists->memory.mapped +
+								lists->directory[0].mapped + lists->directory[1].mapped) +
+		   mirror->vectors.near + mirror->codes.mapped + mirror->scales.mapped +
 		   mirror->graph.mapped + mirror->norms.mapped + mirror->versions.mapped +
 		   mirror->dead.mapped;
 }
@@ -465,11 +530,15 @@ mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint3
 		{
 			uint32_t slot = slots[first + i];
 
-			if (!GPU(failure,
-					 cudaMemcpyAsync(staged + (size_t) i * (degree + 1),
-									 (const uint32_t *) mirror->graph.base + (size_t) slot * degree,
-									 degree * sizeof(uint32_t), cudaMemcpyDeviceToHost, stream)) ||
-				!GPU(failure, cudaMemcpyAsync(staged + (size_t) i * (degree + 1) + degree,
+			if (mirror->lists != NULL)
+				staged[(size_t) i * (degree + 1)] = lists_number(mirror, slot);
+			else if (!GPU(failure,
+						  cudaMemcpyAsync(
+							  staged + (size_t) i * (degree + 1),
+							  (const uint32_t *) mirror->graph.base + (size_t) slot * degree,
+							  degree * sizeof(uint32_t), cudaMemcpyDeviceToHost, stream)))
+				return gpu_failed(failure, error);
+			if (!GPU(failure, cudaMemcpyAsync(staged + (size_t) i * (degree + 1) + degree,
 											  (const uint32_t *) mirror->versions.base + slot,
 											  sizeof(uint32_t), cudaMemcpyDeviceToHost, stream)))
 				return gpu_failed(failure, error);

@@ -3,16 +3,16 @@
  *		Queries that need no tasks: from submit straight into batch streams, and
  *		from there straight back to their callers.
  *
- * What is asked most are graph searches over codes that differ in their vectors
- * only: same mirror, k and ef, no bitmap, no bound. Where nothing waits before
- * such and batch streams are free, each is read once, its description and
- * vector are staged as it is read, and nothing of it is kept but its address;
- * its answer is written to it in poll, where it lies in pinned memory. A task
- * (query_task.cu) is another four lines of memory, gone through five times. Of
- * thousands at once the pool does a part, chunk by chunk, of staging and of
- * handing back: one thread is slower at that than the device at searching. The
- * first batch stream gets few, so that the device begins early, and the last,
- * so that little is left to do when it ends.
+ * What is asked most are graph searches over codes, or searches of lists, that
+ * differ in their vectors only: same mirror, k and ef, no bitmap, no bound.
+ * Where nothing waits before such and batch streams are free, each is read
+ * once, its description and vector are staged as it is read, and nothing of it
+ * is kept but its address; its answer is written to it in poll, where it lies
+ * in pinned memory. A task (query_task.cu) is another four lines of memory,
+ * gone through five times. Of thousands at once the pool does a part, chunk by
+ * chunk, of staging and of handing back: one thread is slower at that than the
+ * device at searching. The first batch stream gets few, so that the device
+ * begins early, and the last, so that little is left to do when it ends.
  */
 #include <string.h>
 
@@ -50,6 +50,7 @@ struct Staging
 	EngineQuery *const *queries;
 	const CudaMirror *mirror;
 	DeviceQuery like; /* what all are described by */
+	BatchKind kind;
 	Share shares[BATCH_STREAMS];
 	uint32_t nshares;
 	uint32_t count; /* in these */
@@ -60,7 +61,8 @@ struct Staging
 static inline bool
 is_plain(const EngineQuery *query)
 {
-	return query->method == METHOD_GRAPH && !query->reference && !query->has_beyond &&
+	return query->method != METHOD_EXACT &&
+		   (query->method != METHOD_GRAPH || !query->reference) && !query->has_beyond &&
 		   query->exclude == NULL && query->filter == NULL && query->vector != NULL &&
 		   query->results != NULL;
 }
@@ -69,8 +71,12 @@ is_plain(const EngineQuery *query)
 static inline bool
 is_like(const EngineQuery *query, const EngineQuery *first)
 {
-	return is_plain(query) && query->mirror == first->mirror && query->k == first->k &&
-		   query->ef == first->ef && query->seeds == first->seeds &&
+	if (!is_plain(query) || query->mirror != first->mirror || query->k != first->k ||
+		query->method != first->method)
+		return false;
+	if (first->method == METHOD_IVFPQ)
+		return query->probes == first->probes && query->rerank == first->rerank;
+	return query->ef == first->ef && query->seeds == first->seeds &&
 		   query->max_iterations == first->max_iterations;
 }
 
@@ -201,7 +207,7 @@ fast_begin(const Staging *staging, const Share *share, uint64_t now)
 
 	batch_begin(bstream);
 	bstream->mirror = (CudaMirror *) staging->mirror;
-	bstream->kind = BATCH_WALK;
+	bstream->kind = staging->kind;
 	bstream->ntasks = share->count;
 	bstream->nasked = share->count;
 	bstream->nback = 0;
@@ -233,7 +239,10 @@ fast_launch(CudaEngine *engine, const Staging *staging, const Share *share)
 	fill.vectors = (size_t) share->count * staging->mirror->stride;
 	fill.results = share->bstream->nresults;
 	fill.max_k = staging->like.k;
-	fill.max_ef = staging->like.ef;
+	if (staging->kind == BATCH_LISTS)
+		fill_lists(&fill, staging->like.probes, staging->like.rerank);
+	else
+		fill.max_ef = staging->like.ef;
 	share->bstream->mirror->queries += share->count;
 	share->bstream->beside = engine->nqueries;
 	if (staging->grows && share == staging->shares)
@@ -294,6 +303,30 @@ run_shares(CudaEngine *engine, Staging *staging, bool pool, uint64_t now)
 	return taken;
 }
 
+/* Describe searches of lists like the first; false: it takes a task. */
+static bool
+is_of_lists(const CudaMirror *mirror, const EngineQuery *first, Staging *staging)
+{
+	staging->kind = BATCH_LISTS;
+	staging->like.probes = first->probes;
+	staging->like.rerank = first->rerank;
+	return lists_answer(mirror, first);
+}
+
+/* The same of graph searches. */
+static bool
+is_walk(CudaEngine *engine, const CudaMirror *mirror, const EngineQuery *first, uint32_t rows,
+		Staging *staging)
+{
+	DeviceQuery *like = &staging->like;
+
+	staging->kind = BATCH_WALK;
+	like->ef = at_most(first->ef > first->k ? first->ef : first->k, rows);
+	like->seeds = first->seeds > 0 ? first->seeds : ENGINE_SEEDS_TRIED;
+	like->max_iterations = first->max_iterations;
+	return graph_kind(engine, mirror, like->k, like->ef, false) == BATCH_WALK;
+}
+
 uint32_t
 fast_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count, uint64_t now)
 {
@@ -304,7 +337,7 @@ fast_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count, uin
 	uint32_t rows;
 
 	if (mirror == NULL || mirror->dropping || engine->first_waiting != NULL || !is_plain(first) ||
-		engine_check_query(first, METHOD_GRAPH, NULL) != ENGINE_OK)
+		engine_check_query(first, mirror->spec.method, NULL) != ENGINE_OK)
 		return 0;
 	rows = mirror->rows > 0 ? mirror->rows : 1;
 	memset(&staging, 0, sizeof(staging));
@@ -312,10 +345,8 @@ fast_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count, uin
 	staging.mirror = mirror;
 	staging.like.beyond_key = key_of(0);
 	staging.like.k = at_most(first->k, rows);
-	staging.like.ef = at_most(first->ef > first->k ? first->ef : first->k, rows);
-	staging.like.seeds = first->seeds > 0 ? first->seeds : ENGINE_SEEDS_TRIED;
-	staging.like.max_iterations = first->max_iterations;
-	if (graph_kind(engine, mirror, staging.like.k, staging.like.ef, false) != BATCH_WALK)
+	if (!(mirror->lists != NULL ? is_of_lists(mirror, first, &staging)
+								: is_walk(engine, mirror, first, rows, &staging)))
 		return 0;
 	share_out(engine, &staging, count, pool);
 	return run_shares(engine, &staging, pool, now);

@@ -11,6 +11,7 @@
 
 #include "cuda/engine/internal.h"
 #include "cuda/graph/graph_search_codes.h"
+#include "cuda/lists/lists_search.h"
 
 #define LOOKAHEAD 4u		 /* queries */
 #define LEAST_SHARE 64u		 /* graph searches that are worth a batch of their own, */
@@ -167,8 +168,8 @@ copy_bitmaps(CudaTask *task, const EngineQuery *query)
 }
 
 /*
- * Whether so few rows pass a graph search's filter that looking at all of these
- * is cheaper than to find them in the graph.
+ * Whether so few rows pass the filter of a search of graph or lists that
+ * looking at all of these is cheaper than to find them there.
  */
 static bool
 few_pass(const CudaTask *task)
@@ -176,8 +177,25 @@ few_pass(const CudaTask *task)
 	uint32_t few = task->mirror->rows / FEW_SHARE;
 
 	few = few > FEW_LEAST ? few : FEW_LEAST;
-	return task->method == METHOD_GRAPH && !task->reference && task->admitted != NULL &&
+	return task->method != METHOD_EXACT && !task->reference && task->admitted != NULL &&
 		   !task->admit_others && task->passing <= few;
+}
+
+/*
+ * Lists answer up to LISTS_MOST_K results, once there are centroids: until then
+ * every row is pending.
+ */
+bool
+lists_answer(const CudaMirror *mirror, const EngineQuery *query)
+{
+	ListsView view;
+
+	if (!mirror->lists->open || query->k > LISTS_MOST_K)
+		return false;
+	view = lists_view(mirror);
+	return lists_search_least_bytes(&view, at_most(query->probes, view.lists), query->k,
+									query->rerank <= LISTS_MOST_RERANK ? query->rerank : 0) <=
+		   STATE_ROOM - LISTS_ROOM;
 }
 
 /* Copy the vector that a task borrows. */
@@ -217,7 +235,10 @@ copy_query(const CudaEngine *engine, CudaTask *task, const EngineQuery *query)
 	task->borrowed = (const unsigned char *) query->vector;
 	if (!copy_bitmaps(task, query))
 		return false;
-	if (few_pass(task))
+	task->probes = query->probes;
+	task->rerank = query->rerank;
+	if (few_pass(task) ||
+		(task->method == METHOD_IVFPQ && !lists_answer(task->mirror, query)))
 		task->method = METHOD_EXACT;
 	/* an exact search may need it for several passes */
 	return (engine->borrows && task->method != METHOD_EXACT) || keep_vector(task, bytes);
@@ -240,7 +261,8 @@ take_query(CudaEngine *engine, CudaTask *task, EngineQuery *query, uint64_t now)
 
 	task->query = query;
 	task->submitted_us = now;
-	task->status = engine_check_query(query, METHOD_GRAPH, &task->error);
+	task->status = engine_check_query(
+		query, mirror != NULL ? mirror->spec.method : METHOD_GRAPH, &task->error);
 	if (task->status == ENGINE_OK && (mirror == NULL || mirror->dropping))
 	{
 		task->status = ENGINE_NOT_FOUND;
@@ -355,7 +377,7 @@ tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 			prefetch_bytes(queries[i + LOOKAHEAD]->vector);
 		take_query(engine, task_new(engine), queries[i], now);
 		/* exact searches are the cheaper the more of them go together */
-		if ((i + 1 - started) % (queries[i]->method == METHOD_GRAPH ? share : BATCH_QUERIES) == 0 &&
+		if ((i + 1 - started) % (queries[i]->method != METHOD_EXACT ? share : BATCH_QUERIES) == 0 &&
 			!engine->failure.failed)
 			batches_start(engine);
 	}

@@ -84,6 +84,8 @@ link_free_result(CudaJob *job)
 	free((void *) job->link.rows);
 	free((void *) job->link.seeds);
 	free((void *) job->link.linked);
+	free((void *) job->link.codes);
+	free((void *) job->link.floats);
 	memset(&job->link, 0, sizeof(job->link));
 }
 

@@ -34,14 +34,14 @@ extern cudaError_t lists_half_norms(const float *centroids, uint32_t lists, uint
 struct ListsAssign
 {
 	const float *centroids; /* lists x dims */
-	const float *half_norms;
+	const float *half_norms; /* not read */
 	uint32_t lists;
 	uint32_t dims;
 	const float *rows; /* count x dims */
 	uint32_t count;
 	uint32_t *nearest; /* gets the numbers of lists */
 	double *distances; /* gets the exact squared distances; NULL: not wanted */
-	void *scratch;	   /* of lists_assign_bytes() */
+	void *scratch;	   /* of lists_assign_bytes(), aligned to 16 */
 	uint32_t processors;
 	cudaStream_t stream;
 };
@@ -50,8 +50,9 @@ extern size_t lists_assign_bytes(uint32_t lists, uint32_t dims, uint32_t count);
 extern cudaError_t lists_assign(const ListsAssign *assign);
 
 /*
- * Encode rows of the lists `numbers` (NO_SLOT: leave it out) to the bytes that
- * quantizer_encode() makes; codes gets count x code_words words, row by row.
+ * Encode rows of the lists `numbers` (NO_SLOT: leave it out; its code is
+ * undefined) to the bytes that quantizer_encode() makes; codes gets count x
+ * code_words words, row by row.
  */
 extern cudaError_t lists_encode(const ListsView *lists, const float *rows, const uint32_t *numbers,
 								uint32_t count, uint32_t *codes, cudaStream_t stream);
@@ -68,7 +69,7 @@ extern cudaError_t lists_place(const ListsView *lists, uint32_t *memory, const u
 extern cudaError_t lists_clear_places(const ListsView *lists, uint32_t *memory,
 									  const uint32_t *places, uint32_t count, cudaStream_t stream);
 
-/* Allow the kernels of this room their shared memory. */
+/* Allow the kernels of this header and lists_learn.h their shared memory; once, before they run. */
 extern cudaError_t lists_code_prepare(const cudaDeviceProp *device);
 
 #endif /* GPUANN_CUDA_LISTS_CODE_H */

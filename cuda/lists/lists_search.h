@@ -6,12 +6,14 @@
  * The answer of a query is that of src/engine/cpu/lists_search.c. Of the rows
  * of the nearest `probes` lists those are measured that the bounds of their
  * codes do not exclude, or the nearest `rerank` by estimate; pending rows are
- * measured too. It depends neither on the batch nor on the order of codes.
+ * measured too. It depends neither on the batch nor on the order of codes. Who
+ * calls scans all rows for a filtered query with fewer than k answers.
  */
 #ifndef GPUANN_CUDA_LISTS_SEARCH_H
 #define GPUANN_CUDA_LISTS_SEARCH_H
 
 #include "cuda/common/view.h"
+#include "cuda/graph/graph_search.h"
 #include "cuda/lists/lists_view.h"
 
 #define LISTS_MOST_K 1024u		/* results of a search of lists, */
@@ -28,6 +30,7 @@ struct ListsLaunch
 	uint32_t max_probes; /* at most lists.lists */
 	uint32_t max_rerank; /* of those below LISTS_MOST_RERANK */
 	bool any_admitted;	 /* some query has a bitmap, or a bound */
+	PendingLists pending; /* keys NULL: the search scans the pending rows itself */
 	size_t state_bytes;	 /* of batch.state: a launch takes its queries in parts that this serves */
 	uint32_t processors;
 	cudaStream_t stream;

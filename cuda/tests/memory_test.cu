@@ -86,6 +86,49 @@ run(EngineJob job)
 	ops->job_release(engine, id);
 }
 
+/* A mirror with lists is made, trained, linked, goes. */
+static void
+check_lists(const float *vectors, const uint32_t *versions, uint64_t said_before)
+{
+	MirrorSpec spec;
+	EngineJob job;
+	EngineError error;
+
+	memset(&spec, 0, sizeof(spec));
+	memset(&job, 0, sizeof(job));
+	spec.dims = DIMS;
+	spec.type = ELEMENT_FLOAT;
+	spec.metric = METRIC_L2;
+	spec.method = METHOD_IVFPQ;
+	spec.degree = 1;
+	spec.capacity = 100;
+	spec.residency = RESIDENCY_FULL;
+	spec.placement = PLACEMENT_SINGLE;
+	spec.device = -1;
+	spec.lists.lists = 16;
+	spec.lists.quantizer = QUANTIZER_INT8;
+	spec.lists.bits = 8;
+	if (ops->mirror_create(engine, &spec, &job.mirror, &error) != ENGINE_OK)
+		abort();
+	job.kind = JOB_APPEND;
+	job.count = ROWS / 2;
+	job.vectors = vectors;
+	job.versions = versions;
+	run(job);
+	check("a mirror with lists", said_before);
+	job.kind = JOB_TRAIN;
+	job.count = 500;
+	job.rounds = 1;
+	run(job);
+	check("a training of lists", said_before);
+	job.kind = JOB_LINK;
+	run(job);
+	check("a link of lists", said_before);
+	job.kind = JOB_DROP;
+	run(job);
+	check("a drop of lists", said_before);
+}
+
 int
 main()
 {
@@ -156,6 +199,7 @@ main()
 		run(job);
 		check(i == 0 ? "a link" : "a drop", said_before);
 	}
+	check_lists(vectors, versions, said_before);
 	ops->memory(engine, &memory);
 	ops->close(engine);
 #ifdef EMULATED

@@ -296,7 +296,9 @@ typedef struct SearchCounters
  * bounds of their codes do not exclude (rerank 0; rabitq's bounds are wrong for
  * 3 of 100 rows), or rerank rows, the nearest by estimate, but for those that
  * certain bounds exclude, or all but those (ENGINE_RERANK_ALL). Neither threads
- * nor other queries change the answer.
+ * nor other queries change the answer. A GPU's engine measures all rows for
+ * more than 1,024 results, and before there are centroids; a query that is to
+ * re-rank more than 4,096 rows gets all that certain bounds do not exclude.
  */
 typedef struct EngineQuery
 {

@@ -5,7 +5,7 @@
  *
  * Work is cut into items that threads share: blocks of rows when distances are
  * computed, blocks of lists when means are. No sum crosses an item, but for the
- * inertia and the weights of seeds, which one thread adds in the order of rows.
+ * inertia and the weights of seeds, which one thread adds run by run.
  *
  * A list without rows takes a row of the list that has most as its centroid.
  * That adds a centroid and moves none, so the inertia falls. (Moving the large
@@ -22,8 +22,6 @@
 #define ROWS_OF_ITEM	256		/* 4,000 lists of 128 dimensions: 3 ms */
 #define LISTS_OF_ITEM	16
 #define DIMS_OF_SUM		512		/* of a mean, summed at once */
-#define SEEDS_SAMPLE	4		/* seeds are chosen from so many rows for each */
-#define SMALL_LIST		4		/* with balance: a list with less than this part of the mean */
 
 /* A training in progress. */
 typedef struct Kmeans
@@ -92,6 +90,29 @@ least(uint64_t a, uint64_t b)
 	return (uint32_t) (a < b ? a : b);
 }
 
+/* The sum of a run of distances. */
+static double
+run_sum(const double *distance, uint32_t begin, uint32_t count)
+{
+	uint32_t	end = least(count, (uint64_t) begin + KMEANS_RUN);
+	double		sum = 0;
+
+	for (uint32_t i = begin; i < end; i++)
+		sum += distance[i];
+	return sum;
+}
+
+/* The sum of distances, run by run. */
+static double
+sum_runs(const double *distance, uint32_t count)
+{
+	double		sum = 0;
+
+	for (uint64_t begin = 0; begin < count; begin += KMEANS_RUN)
+		sum += run_sum(distance, (uint32_t) begin, count);
+	return sum;
+}
+
 /* ---- seeds ---- */
 
 /* Draw rows without repetition into the beginning of members. */
@@ -100,7 +121,7 @@ draw_sample(Kmeans *kmeans)
 {
 	uint32_t	count = kmeans->task->count;
 
-	kmeans->sampled = least(count, (uint64_t) kmeans->task->lists * SEEDS_SAMPLE);
+	kmeans->sampled = least(count, (uint64_t) kmeans->task->lists * KMEANS_SEEDS_SAMPLE);
 	for (uint32_t i = 0; i < count; i++)
 		kmeans->members[i] = i;
 	for (uint32_t i = 0; i < kmeans->sampled; i++)
@@ -135,25 +156,44 @@ measure_seed(void *argument, uint32_t item)
 }
 
 /*
+ * The row of a run at a mark within its sum; rounding may leave the mark behind
+ * the last one that is no seed.
+ */
+static uint32_t
+row_at_mark(const Kmeans *kmeans, uint32_t begin, double mark)
+{
+	uint32_t	end = least(kmeans->sampled, (uint64_t) begin + KMEANS_RUN);
+	uint32_t	at = begin;
+
+	for (uint32_t i = begin; i < end && mark >= 0; i++)
+	{
+		mark -= kmeans->distance[i];
+		if (kmeans->distance[i] > 0)
+			at = i;
+	}
+	return kmeans->members[at];
+}
+
+/*
  * Draw a row of the sample with a probability that grows with its squared
  * distance from all seeds.
  */
 static uint32_t
 draw_seed(Kmeans *kmeans)
 {
-	double		sum = 0;
+	double		sum = sum_runs(kmeans->distance, kmeans->sampled);
 	double		mark;
 
-	for (uint32_t i = 0; i < kmeans->sampled; i++)
-		sum += kmeans->distance[i];
 	if (!(sum > 0) || !isfinite(sum))
 		return kmeans->members[kmeans->seeds % kmeans->sampled];
 	mark = random_fraction(&kmeans->random) * sum;
-	for (uint32_t i = 0; i < kmeans->sampled; i++)
+	for (uint64_t begin = 0; begin < kmeans->sampled; begin += KMEANS_RUN)
 	{
-		mark -= kmeans->distance[i];
-		if (mark < 0)
-			return kmeans->members[i];
+		double		run = run_sum(kmeans->distance, (uint32_t) begin, kmeans->sampled);
+
+		if (mark < run)
+			return row_at_mark(kmeans, (uint32_t) begin, mark);
+		mark -= run;
 	}
 	return kmeans->members[kmeans->sampled - 1];
 }
@@ -310,8 +350,8 @@ seed_lists(Kmeans *kmeans, bool last)
 
 	if (task->lists > task->count)
 		return;
-	if (task->balance && !last && task->count / task->lists / SMALL_LIST > 1)
-		enough = task->count / task->lists / SMALL_LIST;
+	if (task->balance && !last && task->count / task->lists / KMEANS_SMALL_LIST > 1)
+		enough = task->count / task->lists / KMEANS_SMALL_LIST;
 	for (uint32_t list = 0; list < task->lists; list++)
 		weight[list] = kmeans->first[list + 1] - kmeans->first[list];
 	for (uint32_t list = 0; list < task->lists; list++)
@@ -329,9 +369,7 @@ run_round(Kmeans *kmeans, uint32_t round)
 	centroids_init(&kmeans->set, kmeans->centroids, task->lists, task->dims, kmeans->tiles);
 	if (!spread(kmeans, assign_rows, task->count, ROWS_OF_ITEM))
 		return false;
-	kmeans->inertia = 0;
-	for (uint32_t row = 0; row < task->count; row++)
-		kmeans->inertia += kmeans->distance[row];
+	kmeans->inertia = sum_runs(kmeans->distance, task->count);
 	kmeans->settled = round > 0 && kmeans->inertia == before;
 	sort_members(kmeans);
 	if (!spread(kmeans, move_centroids, task->lists, LISTS_OF_ITEM))

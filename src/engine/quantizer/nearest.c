@@ -135,12 +135,15 @@ nearest_exactly(const Centroids *set, const float *row, uint32_t first, double *
  * certain; which centroid that is.
  *
  * The error of a value is bounded like that of a fast distance, by the norms'
- * product and half the squared norm.
+ * product and half the squared norm; the second part is what exact distances,
+ * which decide, are themselves rounded by. It counts for rows that are very far.
  */
 static bool
 lanes_decide(const Centroids *set, const LaneBest *best, double norm, uint32_t *nearest)
 {
-	double		error = fast_error_relative(set->dims) * set->longest * (norm + set->longest) +
+	double		reach = norm + set->longest;
+	double		error = fast_error_relative(set->dims) * set->longest * reach +
+		(set->dims + FAST_EXTRA_ROUNDINGS) * 0x1p-53 * reach * reach +
 		fast_error_absolute(set->dims);
 	float		least[4];		/* so that four chains of minima run at once */
 	float		limit;

@@ -6,6 +6,8 @@
 
 #include "engine/quantizer/quantizer_private.h"
 
+_Static_assert(QUANTIZER_MOST_DIMS >= ENGINE_MAX_LIST_DIMS, "rows of lists have codes");
+
 bool
 quantizer_shape_valid(const QuantizerShape *shape)
 {

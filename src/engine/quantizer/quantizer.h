@@ -34,8 +34,6 @@
 
 #define QUANTIZER_MOST_DIMS	ROTATION_MOST_DIMS
 
-_Static_assert(QUANTIZER_MOST_DIMS >= ENGINE_MAX_LIST_DIMS, "rows of lists have codes");
-
 /* What a quantizer is made by. The codebook's bytes mean nothing without it. */
 typedef struct QuantizerShape
 {

@@ -1,0 +1,340 @@
+/*
+ * lists_train_job.cu
+ *		JOB_TRAIN: centroids and codebook from a sample of the mirror's rows.
+ *
+ * The rows are cut into as many ranges as the sample has rows, of each of which
+ * one live row is taken, chosen by the seed: the sample of the CPU engine. The
+ * device learns from it in steps of a few milliseconds, so that queries do not
+ * wait.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/engine/internal.h"
+#include "cuda/lists/lists_learn.h"
+
+extern "C"
+{
+#include "engine/quantizer/random.h"
+}
+
+typedef enum TrainPhase
+{
+	TRAIN_SAMPLE, /* rows are widened */
+	TRAIN_BEGIN,
+	TRAIN_LEARN,
+	TRAIN_FETCH, /* the floats come here */
+	TRAIN_OPEN,
+	TRAIN_OVER
+} TrainPhase;
+
+struct ListsTrain
+{
+	TrainPhase phase;
+	ListsTraining training;
+	Range memory;
+	uint32_t *slots; /* of the sample */
+	uint32_t count;
+	uint32_t sent;
+	ListsLearn *learn;
+	const float *learned; /* device memory */
+	float *floats;
+	uint32_t first; /* of the floats in the piece that is held */
+	uint32_t held;	/* and how many these are */
+};
+
+/* The most rows, up to `most`, whose training takes no more than a limit. */
+static uint32_t
+rows_under(const ListsTraining *training, uint32_t most, uint64_t limit)
+{
+	uint32_t least = 0; /* so many do fit */
+
+	if (lists_learn_bytes(training, most) <= limit)
+		return most;
+	while (most - least > 1)
+	{
+		uint32_t middle = least + (most - least) / 2;
+
+		if (lists_learn_bytes(training, middle) <= limit)
+			least = middle;
+		else
+			most = middle;
+	}
+	return least;
+}
+
+/* Rows that the sample has at most: as asked for, and as memory allows. */
+static EngineStatus
+size_sample(const CudaEngine *engine, CudaJob *job, uint32_t live)
+{
+	ListsTrain *train = job->train;
+	const ListsTraining *training = &train->training;
+	const Arena *arena = &engine->arena;
+	uint64_t used = arena_used(arena);
+	uint64_t limit = used < arena->limit ? (arena->limit - used) / arena->unit * arena->unit : 0;
+	uint64_t wanted =
+		job->in.count > 0 ? job->in.count : (uint64_t) training->lists * LISTS_TRAIN_ROWS;
+	uint32_t needed = at_most(live, training->lists);
+
+	if (job->in.memory > 0 && job->in.memory < limit)
+		limit = job->in.memory;
+	train->count = rows_under(training, wanted < live ? (uint32_t) wanted : live, limit);
+	if (train->count >= needed || train->count == wanted)
+		return ENGINE_OK;
+	engine_error(&job->error, ENGINE_NO_MEMORY,
+				 "training of %u lists takes %llu bytes or more, not %llu", training->lists,
+				 (unsigned long long) lists_learn_bytes(training, needed),
+				 (unsigned long long) limit);
+	return ENGINE_NO_MEMORY;
+}
+
+/* Choose the sample. */
+static void
+choose_sample(const CudaMirror *mirror, ListsTrain *train)
+{
+	uint64_t random = mirror->spec.lists.seed;
+	uint32_t rows = mirror->rows;
+	uint32_t most = train->count;
+
+	train->count = 0;
+	for (uint32_t i = 0; i < most; i++)
+	{
+		uint32_t begin = (uint32_t) ((uint64_t) rows * i / most);
+		uint32_t length = (uint32_t) ((uint64_t) rows * (i + 1) / most) - begin;
+		uint32_t offset = (uint32_t) (random_fraction(&random) * length);
+		uint32_t tried = 0;
+
+		while (tried < length &&
+			   (mirror->states[begin + (offset + tried) % length] & SLOT_DEAD))
+			tried++;
+		if (tried < length)
+			train->slots[train->count++] = begin + (offset + tried) % length;
+	}
+}
+
+/* Take the memory of a training on the device and here. */
+static EngineStatus
+take_memory(CudaEngine *engine, CudaJob *job)
+{
+	ListsTrain *train = job->train;
+	size_t bytes = lists_learn_bytes(&train->training, train->count);
+	EngineStatus status =
+		range_reserve(&engine->arena, &train->memory, PART_STATE, bytes, &job->error);
+
+	if (status == ENGINE_OK)
+		status = range_grow(&engine->arena, &train->memory, bytes, &job->error);
+	if (status != ENGINE_OK)
+		return status;
+	train->slots = (uint32_t *) malloc(train->count * sizeof(uint32_t));
+	job->link.floats = train->floats =
+		(float *) malloc(job->mirror->lists->nfloats * sizeof(float));
+	if (train->slots != NULL && train->floats != NULL)
+		return ENGINE_OK;
+	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory for training from %u rows",
+				 train->count);
+	return ENGINE_NO_MEMORY;
+}
+
+EngineStatus
+lists_train_begin(CudaEngine *engine, CudaJob *job)
+{
+	const CudaMirror *mirror = job->mirror;
+	const CudaLists *lists = mirror->lists;
+	uint32_t live = mirror->rows - mirror->ndead;
+	EngineStatus status;
+
+	if (lists->received > 0 || live == 0)
+	{
+		engine_error(&job->error, ENGINE_INVALID,
+					 "the mirror has centroids already, or no rows to make them from");
+		return ENGINE_INVALID;
+	}
+	job->train = (ListsTrain *) calloc(1, sizeof(*job->train));
+	if (job->train == NULL)
+	{
+		engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
+		return ENGINE_NO_MEMORY;
+	}
+	job->train->training.shape = lists->shape;
+	job->train->training.lists = lists->count;
+	job->train->training.rounds = job->in.rounds > 0 ? job->in.rounds : LISTS_TRAIN_ROUNDS;
+	job->train->training.balance = job->in.balance;
+	status = size_sample(engine, job, live);
+	if (status == ENGINE_OK)
+		status = take_memory(engine, job);
+	if (status == ENGINE_OK)
+		choose_sample(mirror, job->train);
+	return status;
+}
+
+void
+lists_train_end(CudaEngine *engine, CudaJob *job)
+{
+	ListsTrain *train = job->train;
+
+	if (train == NULL)
+		return;
+	if (train->learn != NULL)
+		lists_learn_end(train->learn);
+	if (train->memory.base != 0)
+		range_release(&engine->arena, &train->memory);
+	free(train->slots);
+	free(train);
+	job->train = NULL;
+}
+
+/* Widen the sample, piece by piece. True when all of it is on its way. */
+static bool
+send_sample(CudaEngine *engine, CudaJob *job)
+{
+	ListsTrain *train = job->train;
+	MirrorView mirror = mirror_view(job->mirror);
+	uint32_t dims = mirror.dims;
+	uint32_t most = (uint32_t) (LISTS_PIECE / dims);
+
+	while (train->sent < train->count)
+	{
+		uint32_t count =
+			at_most(rows_of_piece(engine, sizeof(uint32_t), train->count - train->sent), most);
+		Piece *piece = piece_free(engine);
+
+		if (piece == NULL)
+			return false;
+		memcpy(piece->staged, train->slots + train->sent, count * sizeof(uint32_t));
+		if (!upload_copy_in(engine, piece->device, piece->staged, count * sizeof(uint32_t)) ||
+			!GPU(&engine->failure,
+				 lists_widen(&mirror, (const uint32_t *) piece->device, 0, count,
+							 (float *) train->memory.base + (size_t) train->sent * dims,
+							 engine->job_stream)) ||
+			!piece_send(engine, job, piece))
+			return false;
+		train->sent += count;
+	}
+	return true;
+}
+
+/* Cancel a training, or say that memory is short. */
+static bool
+fail_training(CudaJob *job, EngineStatus status)
+{
+	if (status == ENGINE_CANCELLED)
+		engine_error(&job->error, status, "training was cancelled");
+	else
+		engine_error(&job->error, status, "out of memory for training from %u rows",
+					 job->train->count);
+	job->status = status;
+	return false;
+}
+
+/* Launch a step of the training. True when there are no more. */
+static bool
+learn_step(CudaEngine *engine, CudaJob *job)
+{
+	Piece *piece = piece_free(engine);
+	bool over = false;
+	cudaError_t error;
+
+	if (piece == NULL)
+		return false;
+	error = lists_learn_step(job->train->learn, &over, &job->shown_done, &job->shown_total);
+	if (error == cudaErrorMemoryAllocation)
+		return fail_training(job, ENGINE_NO_MEMORY);
+	if (!gpu_check(&engine->failure, error, "a step of a training"))
+		return false;
+	if (over)
+		return true;
+	(void) piece_send(engine, job, piece);
+	return false;
+}
+
+/* The floats that were learned come here, by pieces. True when all are. */
+static bool
+fetch_floats(CudaEngine *engine, CudaJob *job)
+{
+	ListsTrain *train = job->train;
+	uint32_t total = (uint32_t) job->mirror->lists->nfloats;
+	Piece *piece;
+
+	if (train->held > 0)
+	{
+		memcpy(train->floats + train->first, job->held->staged, train->held * sizeof(float));
+		train->first += train->held;
+		train->held = 0;
+		piece_release(job);
+	}
+	if (train->first == total)
+		return true;
+	piece = piece_hold(engine, job);
+	if (piece == NULL)
+		return false;
+	train->held = rows_of_piece(engine, sizeof(float), total - train->first);
+	(void) (GPU(&engine->failure,
+				cudaMemcpyAsync(piece->staged, train->learned + train->first,
+								train->held * sizeof(float), cudaMemcpyDeviceToHost,
+								engine->job_stream)) &&
+			piece_send(engine, job, piece));
+	return false;
+}
+
+/* The floats go to where lists have them. */
+static bool
+copy_floats(CudaEngine *engine, const CudaJob *job)
+{
+	CudaLists *lists = job->mirror->lists;
+
+	return GPU(&engine->failure,
+			   cudaMemcpyAsync((void *) lists->fixed.base, job->train->learned,
+							   lists->nfloats * sizeof(float), cudaMemcpyDeviceToDevice,
+							   engine->job_stream));
+}
+
+/* A step that begins when those before are over. */
+static bool
+train_step(CudaEngine *engine, CudaJob *job)
+{
+	ListsTrain *train = job->train;
+
+	switch (train->phase)
+	{
+		case TRAIN_SAMPLE:
+			return send_sample(engine, job);
+		case TRAIN_BEGIN:
+			train->learn =
+				lists_learn_begin(&train->training, (void *) train->memory.base, train->count,
+								  (uint32_t) engine->device.multiProcessorCount,
+								  engine->job_stream);
+			return train->learn != NULL || fail_training(job, ENGINE_NO_MEMORY);
+		case TRAIN_LEARN:
+			return learn_step(engine, job);
+		case TRAIN_FETCH:
+			train->learned = lists_learn_floats(train->learn, &job->link.inertia);
+			return fetch_floats(engine, job);
+		case TRAIN_OPEN:
+			return copy_floats(engine, job) && lists_open(engine, job);
+		case TRAIN_OVER:
+			break;
+	}
+	return false;
+}
+
+bool
+lists_train_stage(CudaEngine *engine, CudaJob *job)
+{
+	ListsTrain *train = job->train;
+
+	while (train->phase != TRAIN_OVER && job->in_flight == 0 && job->status == ENGINE_OK &&
+		   !engine->failure.failed)
+	{
+		if (job->cancelled)
+			return fail_training(job, ENGINE_CANCELLED);
+		if (train_step(engine, job))
+			train->phase = (TrainPhase) (train->phase + 1);
+		else if (job->in_flight == 0)
+			return false;
+	}
+	if (train->phase != TRAIN_OVER || job->in_flight > 0)
+		return false;
+	job->link.sampled = train->count;
+	job->link.nfloats = (uint32_t) job->mirror->lists->nfloats;
+	return true;
+}

@@ -1,0 +1,462 @@
+/*
+ * lists_probe.cu
+ *		Which lists queries probe, and pairs of query and list sorted by list.
+ *
+ * Kernels:
+ *		coarse	half the centroids' squared norms less their products with
+ *				queries: tiles of 128 centroids x 64 queries (few queries: 32 x
+ *				8), 256 threads, sums in registers, elements in shared memory,
+ *				16 (128) of a vector at a time. Elements are added in their
+ *				order, fused, as the host's processors do. Bound: arithmetic
+ *				(single precision); of few queries reading centroids once
+ *		choose	a block of 256 threads per query: the nearest lists by the least
+ *				values of 256 classes of lists, sorted; where these do not
+ *				settle it, by digits. Then their exact distances, 8 lanes a
+ *				list, and the first place of each pair by an atomic. Reads the
+ *				query's values twice, from L2
+ *		starts	a block: sums over all lists, of pairs; one for the items of
+ *				each phase
+ *		sort	a thread per pair: writes it where its list's are
+ * The last two are left out where few queries probe the same list.
+ */
+#include "cuda/lists/lists_estimate.cuh"
+#include "cuda/lists/lists_select.cuh"
+
+#define THREADS 256u
+#define FEW_QUERIES 16u	   /* up to here the small tiles have more blocks */
+#define MOST_SORTED 1024u  /* lists that are sorted to find the nearest */
+#define MOST_NEAR 128u	   /* of them; for more are chosen by digits */
+#define STARTS_THREADS 1024u
+#define OTHER_CLASS 0x80000000u /* of a rank: the list is not among the query's nearest */
+
+/* A tile of the coarse kernel. */
+template <uint32_t ACROSS, uint32_t M, uint32_t N, uint32_t DEPTH>
+struct CoarseTile
+{
+	static const uint32_t lists = ACROSS * M;
+	static const uint32_t queries = THREADS / ACROSS * N;
+	static const uint32_t pad = M > 1 ? 4 : 1;
+	float centroids[DEPTH][lists + pad];
+	float vectors[DEPTH][queries + pad];
+};
+
+/* Bring elements [from, from + DEPTH) of count rows, a column for each. */
+template <uint32_t DEPTH, uint32_t WIDTH, uint32_t STRIDE>
+__device__ static inline void
+bring_columns(const float *rows, size_t stride, uint32_t count, uint32_t dims, uint32_t from,
+			  float (*to)[STRIDE])
+{
+	for (uint32_t i = threadIdx.x; i < DEPTH * WIDTH; i += THREADS)
+	{
+		uint32_t row = i / DEPTH,
+				 element = i % DEPTH;
+
+		to[element][row] = row < count && from + element < dims
+							   ? __ldg(rows + row * stride + from + element)
+							   : 0.0f;
+	}
+}
+
+template <uint32_t ACROSS, uint32_t M, uint32_t N, uint32_t DEPTH>
+__global__ void __launch_bounds__(THREADS)
+	lists_coarse_kernel(const ListsView lists, const ListsPart part)
+{
+	typedef CoarseTile<ACROSS, M, N, DEPTH> Tile;
+	__shared__ Tile tile;
+	uint32_t dims = lists.shape.dims;
+	uint32_t list = blockIdx.x * Tile::lists,
+			 query = blockIdx.y * Tile::queries;
+	uint32_t x = threadIdx.x % ACROSS * M,
+			 y = threadIdx.x / ACROSS * N;
+	float sums[M][N] = {};
+
+	for (uint32_t from = 0; from < dims; from += DEPTH)
+	{
+		uint32_t depth = dims - from < DEPTH ? dims - from : DEPTH;
+
+		bring_columns<DEPTH, Tile::lists>(lists.centroids + (size_t) list * dims, dims,
+										  lists.lists - list, dims, from, tile.centroids);
+		bring_columns<DEPTH, Tile::queries>(part.vectors + (size_t) query * part.vector_stride,
+											part.vector_stride, part.queries - query, dims, from,
+											tile.vectors);
+		__syncthreads();
+#pragma unroll 4
+		for (uint32_t i = 0; i < depth; i++)
+		{
+			float a[M],
+				b[N];
+
+#pragma unroll
+			for (uint32_t m = 0; m < M; m++)
+				a[m] = tile.centroids[i][x + m];
+#pragma unroll
+			for (uint32_t n = 0; n < N; n++)
+				b[n] = tile.vectors[i][y + n];
+#pragma unroll
+			for (uint32_t m = 0; m < M; m++)
+#pragma unroll
+				for (uint32_t n = 0; n < N; n++)
+					sums[m][n] = fmaf(b[n], a[m], sums[m][n]);
+		}
+		__syncthreads();
+	}
+#pragma unroll
+	for (uint32_t n = 0; n < N; n++)
+#pragma unroll
+		for (uint32_t m = 0; m < M; m++)
+			if (list + x + m < lists.lists && query + y + n < part.queries)
+				part.values[(size_t) (query + y + n) * lists.lists + list + x + m] =
+					lists.half_norms[list + x + m] - sums[m][n];
+}
+
+/* ---- the nearest lists ---- */
+
+/* What a block shares that chooses lists. */
+struct ChooseShared
+{
+	Key key[MOST_SORTED];
+	uint32_t number[MOST_SORTED];
+	SelectShared select;
+	uint32_t found;
+	Key least[THREADS / WARP];
+	uint32_t nearest;
+	uint32_t blocks;
+};
+
+/* The key of a list's value. */
+__device__ static inline Key
+value_key(const ListsView &lists, const float *values, uint32_t list)
+{
+	double value = values[list];
+
+	if (lists.shape.metric == METRIC_IP)
+		value -= lists.half_norms[list];
+	return key_of(value);
+}
+
+/*
+ * Choose a query's nearest lists by sorting those that are no farther than the
+ * `probes` nearest of 256 classes. Returns whether there was room.
+ */
+__device__ static inline bool
+choose_by_classes(const ListsView &lists, const float *values, uint32_t probes, ListsPair *chosen,
+				  ChooseShared *shared)
+{
+	Entries entries = {shared->key, shared->number};
+	Key least = NO_KEY,
+		limit;
+
+	if (probes > MOST_NEAR)
+		return false;
+	for (uint32_t list = threadIdx.x; list < lists.lists; list += THREADS)
+	{
+		Key key = value_key(lists, values, list);
+
+		least = key < least ? key : least;
+	}
+	entries.key[threadIdx.x] = least;
+	entries.slot[threadIdx.x] = threadIdx.x;
+	if (threadIdx.x == 0)
+		shared->found = 0;
+	__syncthreads();
+	block_sort(entries, THREADS);
+	limit = probes > 0 ? entries.key[probes - 1] : 0;
+	__syncthreads();
+	for (uint32_t list = threadIdx.x; list < lists.lists; list += THREADS)
+	{
+		Key key = value_key(lists, values, list);
+
+		if (key <= limit)
+		{
+			uint32_t place = atomicAdd(&shared->found, 1u);
+
+			if (place < MOST_SORTED)
+			{
+				entries.key[place] = key;
+				entries.slot[place] = list;
+			}
+		}
+	}
+	__syncthreads();
+	if (shared->found > MOST_SORTED)
+	{
+		__syncthreads();
+		return false;
+	}
+	block_fill(entries, shared->found, power_of_two(shared->found));
+	__syncthreads();
+	block_sort(entries, power_of_two(shared->found));
+	for (uint32_t i = threadIdx.x; i < probes; i += THREADS)
+		chosen[i].number = entries.slot[i];
+	__syncthreads();
+	return true;
+}
+
+/* The same of any number, in no order. */
+__device__ static inline void
+choose_by_digits(const ListsView &lists, const float *values, uint32_t probes, ListsPair *chosen,
+				 ChooseShared *shared)
+{
+	if (threadIdx.x == 0)
+		shared->found = 0;
+	__syncthreads();
+	block_choose(
+		lists.lists, probes, &shared->select,
+		[&](uint32_t i, Key *key) {
+			*key = value_key(lists, values, i);
+			return true;
+		},
+		[&](uint32_t i) { chosen[atomicAdd(&shared->found, 1u)].number = i; });
+}
+
+/*
+ * Mark the nearest of the chosen lists, until these have so many places: ranks
+ * get 0, those of others OTHER_CLASS.
+ */
+__device__ static inline void
+mark_nearest(const ListsView &lists, const float *values, const ListsPair *chosen, uint32_t probes,
+			 uint32_t places, uint32_t *ranks, ChooseShared *shared)
+{
+	uint32_t wanted = (places + LIST_PLACES - 1) / LIST_PLACES;
+
+	for (uint32_t i = threadIdx.x; i < probes; i += THREADS)
+		ranks[i] = OTHER_CLASS;
+	if (threadIdx.x == 0)
+		shared->blocks = 0;
+	__syncthreads();
+	for (uint32_t taken = 0; taken < probes && shared->blocks < wanted; taken++)
+	{
+		Key least = NO_KEY;
+
+		__syncthreads();
+		if (threadIdx.x == 0)
+			shared->nearest = NO_SLOT;
+		for (uint32_t i = threadIdx.x; i < probes; i += THREADS)
+			if (ranks[i] != 0)
+			{
+				Key key = value_key(lists, values, chosen[i].number);
+
+				least = key < least ? key : least;
+			}
+		for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
+		{
+			Key other = __shfl_xor_sync(FULL_WARP, least, (int) distance);
+
+			least = other < least ? other : least;
+		}
+		if (threadIdx.x % WARP == 0)
+			shared->least[threadIdx.x / WARP] = least;
+		__syncthreads();
+		for (uint32_t i = 0; i < THREADS / WARP; i++)
+			least = shared->least[i] < least ? shared->least[i] : least;
+		for (uint32_t i = threadIdx.x; i < probes; i += THREADS)
+			if (ranks[i] != 0 && value_key(lists, values, chosen[i].number) == least)
+				(void) atomicMin(&shared->nearest, chosen[i].number);
+		__syncthreads();
+		for (uint32_t i = threadIdx.x; i < probes; i += THREADS)
+			if (chosen[i].number == shared->nearest)
+			{
+				uint32_t blocks = lists.first[shared->nearest + 1] - lists.first[shared->nearest];
+
+				ranks[i] = 0;
+				shared->blocks += phase_end(0, 0, blocks);
+			}
+		__syncthreads();
+	}
+	__syncthreads();
+}
+
+/* The exact distance of a query and a centroid, by eight lanes. Whole warps. */
+__device__ static inline float
+base_of(const ListsView &lists, const float *vector, uint32_t list, bool active)
+{
+	const float *centroid = lists.centroids + (size_t) list * lists.shape.dims;
+	double sum = 0;
+
+	if (active && lists.shape.metric == METRIC_L2)
+#pragma unroll 4
+		for (uint32_t i = threadIdx.x % EXACT_LANES; i < lists.shape.dims; i += EXACT_LANES)
+			add_term<TERM_SQUARE>(&sum, vector[i], __ldg(centroid + i));
+	else if (active)
+#pragma unroll 4
+		for (uint32_t i = threadIdx.x % EXACT_LANES; i < lists.shape.dims; i += EXACT_LANES)
+			add_term<TERM_PRODUCT>(&sum, vector[i], __ldg(centroid + i));
+	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 4));
+	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 2));
+	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 1));
+	return (float) (lists.shape.metric == METRIC_L2 ? sum : -sum);
+}
+
+__global__ void __launch_bounds__(THREADS)
+	lists_choose_kernel(const ListsView lists, const ListsPart part)
+{
+	__shared__ ChooseShared shared;
+	const float *values = part.values + (size_t) blockIdx.x * lists.lists;
+	const float *vector = part.vectors + (size_t) blockIdx.x * part.vector_stride;
+	size_t first = (size_t) blockIdx.x * part.most_probes;
+	ListsPair *chosen = part.probes + first;
+	uint32_t *ranks = part.ranks + first;
+	ListsQuery *query = &part.query[blockIdx.x];
+	uint32_t probes = query->probes;
+	bool scanned = query->choice != LISTS_ALL; /* else lists_answer.cu reads all of them */
+	uint32_t places;
+
+	if (!choose_by_classes(lists, values, probes, chosen, &shared))
+		choose_by_digits(lists, values, probes, chosen, &shared);
+	__syncthreads();
+	/* rows enough for a limit that is close, and not too many for the buffer */
+	places = 4 * query->need < part.room / 2 ? 4 * query->need : part.room / 2;
+	mark_nearest(lists, values, chosen, probes, scanned ? places : 0, ranks, &shared);
+	if (threadIdx.x == 0)
+		shared.blocks = 0;
+	__syncthreads();
+	for (uint32_t begin = threadIdx.x / WARP * (WARP / EXACT_LANES); begin < probes;
+		 begin += THREADS / EXACT_LANES)
+	{
+		uint32_t i = begin + threadIdx.x % WARP / EXACT_LANES;
+		uint32_t list = i < probes ? chosen[i].number : 0;
+		float base = base_of(lists, vector, list, i < probes);
+
+		if (i >= probes || threadIdx.x % EXACT_LANES != 0)
+			continue;
+		chosen[i].base = base;
+		(void) atomicAdd(&shared.blocks, lists.first[list + 1] - lists.first[list]);
+		if (scanned && !part.direct)
+			ranks[i] |= atomicAdd(&part.counts[(ranks[i] != 0) * lists.lists + list], 1u);
+	}
+	__syncthreads();
+	if (threadIdx.x == 0)
+		query->estimated = shared.blocks * LIST_PLACES;
+}
+
+/* ---- pairs by list ---- */
+
+/* The sum of a number over the threads before, and over all. */
+__device__ static inline uint32_t
+sum_before(uint32_t own, uint32_t *of_warps, uint32_t *total)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t sum = own,
+			 before = 0;
+
+	for (uint32_t distance = 1; distance < WARP; distance <<= 1)
+	{
+		uint32_t other = __shfl_sync(FULL_WARP, sum, (int) (lane - distance) & 31);
+
+		if (lane >= distance)
+			sum += other;
+	}
+	__syncthreads();
+	if (lane == WARP - 1)
+		of_warps[threadIdx.x / WARP] = sum;
+	__syncthreads();
+	*total = 0;
+	for (uint32_t i = 0; i < blockDim.x / WARP; i++)
+	{
+		before += i < threadIdx.x / WARP ? of_warps[i] : 0;
+		*total += of_warps[i];
+	}
+	return before + sum - own;
+}
+
+/* Items that a phase makes of a list's pairs; NO_SLOT as phase: the pairs. */
+__device__ static inline uint32_t
+items_of(const ListsView &lists, const ListsPart &part, uint32_t phase, uint32_t at)
+{
+	uint32_t other = at >= lists.lists;
+	uint32_t list = other ? at - lists.lists : at;
+	uint32_t pairs = part.counts[at];
+	uint32_t blocks = lists.first[list + 1] - lists.first[list];
+	uint32_t begin,
+		end;
+
+	if (phase == NO_SLOT || pairs == 0)
+		return pairs;
+	begin = phase_begin(phase, other);
+	end = phase_end(phase, other, blocks);
+	if (begin >= end)
+		return 0;
+	return (pairs + part.group - 1) / part.group *
+		   ((end - begin + part.item_blocks - 1) / part.item_blocks);
+}
+
+__global__ void __launch_bounds__(STARTS_THREADS)
+	lists_starts_kernel(const ListsView lists, const ListsPart part)
+{
+	__shared__ uint32_t of_warps[STARTS_THREADS / WARP];
+	uint32_t n = 2 * lists.lists;
+	uint32_t each = (n + STARTS_THREADS - 1) / STARTS_THREADS;
+	uint32_t begin = threadIdx.x * each < n ? threadIdx.x * each : n;
+	uint32_t end = begin + each < n ? begin + each : n;
+
+	for (uint32_t i = blockIdx.x; i <= part.phases; i += gridDim.x)
+	{
+		uint32_t phase = i == part.phases ? NO_SLOT : i;
+		uint32_t *to = phase == NO_SLOT ? part.starts : part.items + (size_t) phase * (n + 1);
+		uint32_t own = 0,
+				 total,
+				 at;
+
+		for (uint32_t list = begin; list < end; list++)
+			own += items_of(lists, part, phase, list);
+		at = sum_before(own, of_warps, &total);
+		for (uint32_t list = begin; list < end; list++)
+		{
+			to[list] = at;
+			at += items_of(lists, part, phase, list);
+		}
+		if (threadIdx.x == 0)
+			to[n] = total;
+		__syncthreads();
+	}
+}
+
+__global__ void __launch_bounds__(THREADS)
+	lists_sort_kernel(const ListsView lists, const ListsPart part)
+{
+	uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+	uint32_t query = i / part.most_probes;
+	uint32_t rank,
+		other;
+
+	if (query >= part.queries || i % part.most_probes >= part.query[query].probes ||
+		part.query[query].choice == LISTS_ALL)
+		return;
+	rank = part.ranks[i];
+	other = rank / OTHER_CLASS;
+	part.sorted[part.starts[other * lists.lists + part.probes[i].number] + rank % OTHER_CLASS] = {
+		query, part.probes[i].base};
+}
+
+cudaError_t
+lists_probe_launch(const ListsStep *step)
+{
+	const ListsView &lists = step->launch->lists;
+	const ListsPart &part = step->part;
+	cudaStream_t stream = step->launch->stream;
+	typedef CoarseTile<32, 1, 1, 128> Small;
+	typedef CoarseTile<16, 8, 4, 16> Large;
+	size_t bytes = (2 * (size_t) lists.lists + LISTS_MOST_PHASES) * sizeof(uint32_t);
+	cudaError_t error =
+		part.direct ? cudaSuccess : cudaMemsetAsync(part.counts, 0, bytes, stream);
+
+	if (error != cudaSuccess)
+		return error;
+	if (part.queries <= FEW_QUERIES)
+		LAUNCH((lists_coarse_kernel<32, 1, 1, 128>),
+			   dim3((lists.lists + Small::lists - 1) / Small::lists,
+					(part.queries + Small::queries - 1) / Small::queries),
+			   THREADS, 0, stream, lists, part);
+	else
+		LAUNCH((lists_coarse_kernel<16, 8, 4, 16>),
+			   dim3((lists.lists + Large::lists - 1) / Large::lists,
+					(part.queries + Large::queries - 1) / Large::queries),
+			   THREADS, 0, stream, lists, part);
+	LAUNCH(lists_choose_kernel, part.queries, THREADS, 0, stream, lists, part);
+	if (part.direct)
+		return cudaGetLastError();
+	LAUNCH(lists_starts_kernel, part.phases + 1, STARTS_THREADS, 0, stream, lists, part);
+	LAUNCH(lists_sort_kernel, (part.queries * part.most_probes + THREADS - 1) / THREADS, THREADS,
+		   0, stream, lists, part);
+	return cudaGetLastError();
+}

@@ -1,0 +1,205 @@
+/*
+ * lists_search.cu
+ *		Launching searches of lists, in parts that the state has room for.
+ *
+ * A part is nine launches, seven where few queries probe the same list, and two
+ * more for each factor of 16 that the longest list has above 256 blocks:
+ * prepare (lists_prepare.cu), coarse, choose, starts, sort (lists_probe.cu),
+ * scans with limits between them (lists_scan.cu), answer (lists_answer.cu).
+ */
+#include "cuda/lists/lists_estimate.cuh"
+
+#define FEW_PAIRS 2u		/* of a list, on average, for which they are scanned one by one */
+#define ITEM_BLOCKS 64u		/* blocks of an item; of few pairs there are more items */
+#define FEW_ITEM_BLOCKS 8u
+#define MOST_ITEMS 128u		/* of a list, then */
+#define ROOM_LEAST 1024u	/* rows of a query's buffer, by certain or close bounds, */
+#define ROOM_WIDE 4096u		/* and by wide ones; 16 times what sets a limit, */
+#define ROOM_MOST 8192u		/* or so many, or 4 times that */
+
+/* Rows that a query's buffer is to hold. */
+static uint32_t
+room_of(const ListsView *lists, uint32_t max_k, uint32_t max_rerank)
+{
+	uint32_t reranked = max_rerank < LISTS_MOST_RERANK ? max_rerank : LISTS_MOST_RERANK;
+	uint32_t need = max_k > reranked ? max_k : reranked;
+	bool wide = lists->shape.kind == QUANTIZER_PQ ||
+				(lists->shape.kind == QUANTIZER_RABITQ && lists->shape.bits <= 2);
+	uint32_t room = power_of_two(16 * need);
+	uint32_t least = wide ? ROOM_WIDE : ROOM_LEAST;
+	uint32_t most = 4 * need > ROOM_MOST ? power_of_two(4 * need) : ROOM_MOST;
+
+	return room < least ? least : room > most ? most : room;
+}
+
+/* Sizes of a part, all multiples of 16 bytes. */
+struct PartSizes
+{
+	size_t query;
+	size_t asked;
+	size_t vector;
+	size_t table;
+	size_t found; /* values before */
+	size_t probes;
+	size_t ranks;
+	size_t sorted;
+	size_t counts;
+	size_t starts;
+	size_t items;
+};
+
+static PartSizes
+part_sizes(const ListsView *lists, uint32_t max_probes, uint32_t room, uint32_t phases)
+{
+	size_t values = round_up(lists->lists * sizeof(float), 16);
+	size_t found = round_up(room * sizeof(ListsFound), 16);
+	PartSizes sizes;
+
+	sizes.query = sizeof(ListsQuery);
+	sizes.asked = sizeof(DeviceQuery);
+	sizes.vector = round_up(lists->shape.dims * sizeof(float), 32);
+	sizes.table = round_up(lists_table_words(&lists->shape) * sizeof(uint32_t), 16);
+	sizes.found = values > found ? values : found;
+	sizes.probes = sizes.sorted = round_up(max_probes * sizeof(ListsPair), 16);
+	sizes.ranks = round_up(max_probes * sizeof(uint32_t), 16);
+	sizes.counts = round_up((2 * (size_t) lists->lists + LISTS_MOST_PHASES) * sizeof(uint32_t), 16);
+	sizes.starts = round_up((2 * (size_t) lists->lists + 1) * sizeof(uint32_t), 16);
+	sizes.items = round_up((2 * (size_t) lists->lists + 1) * phases * sizeof(uint32_t), 16);
+	return sizes;
+}
+
+/* Bytes of a query; of what all have in common. */
+static size_t
+query_state(const PartSizes &sizes)
+{
+	return sizes.query + sizes.asked + sizes.vector + sizes.table + sizes.found + sizes.probes +
+		   sizes.ranks + sizes.sorted;
+}
+
+static size_t
+common_state(const PartSizes &sizes)
+{
+	return sizes.counts + sizes.starts + sizes.items;
+}
+
+size_t
+lists_search_least_bytes(const ListsView *lists, uint32_t max_probes, uint32_t max_k,
+						 uint32_t max_rerank)
+{
+	PartSizes sizes = part_sizes(lists, max_probes < 1 ? 1 : max_probes,
+								 room_of(lists, max_k, max_rerank), LISTS_MOST_PHASES);
+
+	return query_state(sizes) + common_state(sizes);
+}
+
+/* Memory of the state, bytes of which are taken. */
+static unsigned char *
+take(unsigned char **at, size_t bytes)
+{
+	unsigned char *taken = *at;
+
+	*at += bytes;
+	return taken;
+}
+
+/* Lay out the state of a part of so many queries. */
+static void
+lay_out(const ListsLaunch *launch, const PartSizes &sizes, uint32_t queries, ListsPart *part)
+{
+	unsigned char *at = launch->batch.state;
+
+	part->query = (ListsQuery *) take(&at, sizes.query * queries);
+	part->asked = (DeviceQuery *) take(&at, sizes.asked * queries);
+	part->vectors = (float *) take(&at, sizes.vector * queries);
+	part->tables = (uint32_t *) take(&at, sizes.table * queries);
+	part->found = (ListsFound *) take(&at, sizes.found * queries);
+	part->values = (float *) part->found;
+	part->probes = (ListsPair *) take(&at, sizes.probes * queries);
+	part->ranks = (uint32_t *) take(&at, sizes.ranks * queries);
+	part->sorted = (ListsPair *) take(&at, sizes.sorted * queries);
+	part->counts = (uint32_t *) take(&at, sizes.counts);
+	part->tickets = part->counts + 2 * launch->lists.lists;
+	part->starts = (uint32_t *) take(&at, sizes.starts);
+	part->items = (uint32_t *) take(&at, sizes.items);
+}
+
+/* What parts of a launch have in common. */
+static ListsPart
+begin_part(const ListsLaunch *launch)
+{
+	const ListsView *lists = &launch->lists;
+	ListsPart part = {};
+	uint64_t pairs = (uint64_t) launch->queries * launch->max_probes;
+
+	part.most_probes = launch->max_probes < 1 ? 1 : launch->max_probes;
+	part.room = room_of(lists, launch->max_k, launch->max_rerank);
+	part.phases = lists_phases(lists->longest);
+	part.direct = pairs < (uint64_t) FEW_PAIRS * lists->lists;
+	part.group = part.direct ? 1 : lists_scan_group(&lists->shape);
+	part.item_blocks = ITEM_BLOCKS;
+	if (part.direct)
+		part.item_blocks = (lists->longest + MOST_ITEMS - 1) / MOST_ITEMS;
+	if (part.direct && part.item_blocks < FEW_ITEM_BLOCKS)
+		part.item_blocks = FEW_ITEM_BLOCKS;
+	return part;
+}
+
+bool
+lists_take_part(const ListsLaunch *launch, uint32_t first, ListsPart *part)
+{
+	uint32_t left = launch->queries - first;
+	PartSizes sizes;
+	size_t common,
+		most;
+
+	*part = begin_part(launch);
+	part->first = first;
+	part->queries = left;
+	if (launch->lists.lists == 0)
+		return true; /* without state: there are pending rows only */
+	sizes = part_sizes(&launch->lists, part->most_probes, part->room, part->phases);
+	common = common_state(sizes);
+	most = launch->state_bytes < common ? 0 : (launch->state_bytes - common) / query_state(sizes);
+	part->table_words = (uint32_t) (sizes.table / sizeof(uint32_t));
+	part->vector_stride = (uint32_t) (sizes.vector / sizeof(float));
+	part->queries = left < most ? left : (uint32_t) most;
+	lay_out(launch, sizes, part->queries, part);
+	return most > 0;
+}
+
+cudaError_t
+lists_search_launch(const ListsLaunch *launch)
+{
+	cudaError_t error = cudaSuccess;
+
+	for (uint32_t first = 0; error == cudaSuccess && first < launch->queries;)
+	{
+		ListsStep step;
+
+		step.launch = launch;
+		if (!lists_take_part(launch, first, &step.part))
+			return cudaErrorInvalidValue;
+		if (launch->lists.lists > 0)
+			error = lists_prepare_launch(&step);
+		if (launch->lists.lists > 0 && error == cudaSuccess)
+			error = lists_probe_launch(&step);
+		if (launch->lists.lists > 0 && error == cudaSuccess)
+			error = lists_scan_launch(&step);
+		if (error == cudaSuccess)
+			error = lists_answer_launch(&step);
+		first += step.part.queries;
+	}
+	return error;
+}
+
+cudaError_t
+lists_search_prepare(const cudaDeviceProp *device)
+{
+	cudaError_t error = lists_prepare_allow(device);
+
+	if (error == cudaSuccess)
+		error = lists_scan_allow(device);
+	if (error == cudaSuccess)
+		error = lists_answer_allow(device);
+	return error;
+}

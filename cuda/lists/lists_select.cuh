@@ -1,0 +1,163 @@
+/*
+ * lists_select.cuh
+ *		The k-th least of the keys that a block can make, by their digits.
+ *
+ * A pass counts the keys of each digit of 8 bits and goes on with those of the
+ * one that holds the k-th; eight passes at most, fewer as soon as all keys of a
+ * digit belong to the k least. Keys are made anew in every pass, so they need
+ * no place.
+ */
+#ifndef GPUANN_CUDA_LISTS_SELECT_CUH
+#define GPUANN_CUDA_LISTS_SELECT_CUH
+
+#include "cuda/common/order.cuh"
+
+#define SELECT_DIGITS 256u
+#define SELECT_ALL 0xFFFFFFFFu
+
+/* What a block shares of it. */
+struct SelectShared
+{
+	uint32_t counts[SELECT_DIGITS];
+	uint32_t digit;
+	uint32_t before;
+	uint32_t of_digit;
+};
+
+/*
+ * The k least are the keys below `key` and `ties` of those that are equal to
+ * it.
+ */
+struct SelectedKey
+{
+	Key key;
+	uint32_t ties; /* SELECT_ALL: all */
+};
+
+/*
+ * Find the digit that holds number `need` (from 1 on). One warp; if there are
+ * fewer, digit is SELECT_DIGITS.
+ */
+__device__ static inline void
+find_digit(SelectShared *shared, uint32_t need)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t own = 0,
+			 before;
+
+	for (uint32_t i = 0; i < SELECT_DIGITS / WARP; i++)
+		own += shared->counts[lane * (SELECT_DIGITS / WARP) + i];
+	before = own;
+	for (uint32_t distance = 1; distance < WARP; distance <<= 1)
+	{
+		uint32_t other = __shfl_sync(FULL_WARP, before, (int) (lane - distance) & 31);
+
+		if (lane >= distance)
+			before += other;
+	}
+	before -= own;
+	if (lane == 0)
+		shared->digit = SELECT_DIGITS;
+	__syncwarp();
+	if (before >= need || before + own < need)
+		return;
+	for (uint32_t i = 0;; i++)
+	{
+		uint32_t count = shared->counts[lane * (SELECT_DIGITS / WARP) + i];
+
+		if (before + count >= need)
+		{
+			shared->digit = lane * (SELECT_DIGITS / WARP) + i;
+			shared->before = before;
+			shared->of_digit = count;
+			return;
+		}
+		before += count;
+	}
+}
+
+/*
+ * Select among n keys the `need` least. make(i, &key) makes one, or says that
+ * there is none. All threads of a block; ends with a barrier. Of fewer keys
+ * than that all are selected.
+ */
+template <class Make>
+__device__ static inline SelectedKey
+block_select(uint32_t n, uint32_t need, uint32_t bits, SelectShared *shared, Make make)
+{
+	SelectedKey selected = {0, SELECT_ALL};
+	Key mask = 0;
+
+	if (need == 0)
+		return {0, 0};
+#pragma unroll 1
+	for (int shift = 56; shift >= 64 - (int) bits; shift -= 8)
+	{
+		for (uint32_t i = threadIdx.x; i < SELECT_DIGITS; i += blockDim.x)
+			shared->counts[i] = 0;
+		__syncthreads();
+		for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
+		{
+			Key key;
+
+			if (make(i, &key) && (key & mask) == selected.key)
+				(void) atomicAdd(&shared->counts[(uint32_t) (key >> shift) & 255], 1u);
+		}
+		__syncthreads();
+		if (threadIdx.x < WARP)
+			find_digit(shared, need);
+		__syncthreads();
+		if (shared->digit == SELECT_DIGITS)
+		{
+			__syncthreads();
+			return {NO_KEY, SELECT_ALL}; /* there are not so many */
+		}
+		selected.key |= (Key) shared->digit << shift;
+		mask |= (Key) 255 << shift;
+		need -= shared->before;
+		if (need == shared->of_digit)
+		{
+			__syncthreads();
+			selected.key |= ~mask;
+			return selected;
+		}
+		__syncthreads();
+	}
+	selected.key |= bits < 64 ? ((Key) 1 << (64 - bits)) - 1 : 0;
+	selected.ties = need;
+	return selected;
+}
+
+/*
+ * Select among n keys as block_select() does, of equal ones those of the least
+ * numbers. chosen(i) is called for each number that is selected.
+ */
+template <class Make, class Chosen>
+__device__ static inline void
+block_choose(uint32_t n, uint32_t need, SelectShared *shared, Make make, Chosen chosen)
+{
+	SelectedKey selected = block_select(n, need, 64, shared, make);
+	SelectedKey last = {NO_KEY, SELECT_ALL};
+
+	if (need == 0)
+		return;
+	if (selected.ties != SELECT_ALL)
+		last = block_select(n, selected.ties, 64, shared, [&](uint32_t i, Key *key) {
+			Key own;
+
+			if (!make(i, &own) || own != selected.key)
+				return false;
+			*key = i;
+			return true;
+		});
+	for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
+	{
+		Key key;
+
+		if (make(i, &key) && (key < selected.key || (key == selected.key && i <= last.key)))
+			chosen(i);
+	}
+	__syncthreads();
+}
+
+#endif /* GPUANN_CUDA_LISTS_SELECT_CUH */

@@ -1,0 +1,588 @@
+/*
+ * lists_code_test.cu
+ *		What becomes of rows on their way into lists (cuda/lists/lists_code.h,
+ *		lists_learn.h) beside src/engine/quantizer, to the byte: rows widened,
+ *		nearest centroids, codes of every kind, bits, metric and odd numbers of
+ *		dimensions, centroids and codebooks learned; on vectors that rounding
+ *		and ties harm most.
+ *
+ * Prints TAP. Linked with the engine's objects. For a device: make
+ * test/build/lists_code_device.
+ */
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include <cuda_fp16.h>
+
+#include "cuda/lists/lists_learn.h"
+#include "cuda/tests/testing.cuh"
+
+extern "C"
+{
+#include "engine/distance.h"
+#include "engine/quantizer/nearest.h"
+}
+
+#ifdef EMULATED
+#define ROWS 150u
+#define LISTS 140u
+#else
+#define ROWS 20000u
+#define LISTS 1000u
+#endif
+
+static cudaStream_t stream;
+static cudaDeviceProp device;
+
+/* What vectors are made of. */
+enum Making
+{
+	MADE_CLUSTERED,
+	MADE_WHOLE,	   /* small whole numbers: many equal distances */
+	MADE_FAR,	   /* far from the origin beside their distances */
+	MADE_EXTREME,  /* zeros, denormal, huge elements */
+	MADE_OF		   /* how many there are */
+};
+
+static const char *const making_names[MADE_OF] = {"clustered", "whole numbers", "far away",
+												  "extremes"};
+
+/* Device memory with a copy of something. */
+template <typename T>
+struct OnDevice
+{
+	T *at = NULL;
+	size_t count;
+
+	explicit OnDevice(size_t n) : count(n)
+	{
+		must(cudaMalloc((void **) &at, (n > 0 ? n : 1) * sizeof(T)), "cudaMalloc");
+		must(cudaMemset(at, 0xA5, n * sizeof(T)), "cudaMemset");
+	}
+
+	explicit OnDevice(const std::vector<T> &from) : OnDevice(from.size())
+	{
+		must(cudaMemcpy(at, from.data(), count * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+	}
+
+	OnDevice(const OnDevice &) = delete;
+	OnDevice &operator=(const OnDevice &) = delete;
+
+	~OnDevice()
+	{
+		cudaFree(at);
+	}
+
+	std::vector<T>
+	back() const
+	{
+		std::vector<T> copy(count);
+
+		must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+		must(cudaMemcpy(copy.data(), at, count * sizeof(T), cudaMemcpyDeviceToHost), "cudaMemcpy");
+		return copy;
+	}
+};
+
+/* About normal. */
+static float
+random_normal()
+{
+	float sum = 0;
+
+	for (int i = 0; i < 4; i++)
+		sum += (float) ((int32_t) random_bits() * (1.0 / 2147483648.0));
+	return sum;
+}
+
+static float
+extreme_element(uint32_t row)
+{
+	static const float sizes[] = {0, 1e-42f, 1e-30f, 1e-10f, 1, 1e10f, 1e16f, 1e19f, 3e38f};
+
+	return random_normal() * sizes[row % 9] * 0.25f + (row % 11 == 0 ? 1.0f : 0.0f);
+}
+
+static std::vector<float>
+make_vectors(uint32_t count, uint32_t dims, Making making)
+{
+	std::vector<float> vectors((size_t) count * dims);
+
+	for (uint32_t row = 0; row < count; row++)
+		for (uint32_t i = 0; i < dims; i++)
+			vectors[(size_t) row * dims + i] =
+				making == MADE_CLUSTERED ? random_normal() + (float) ((row * 7 + i * 3) % 5)
+				: making == MADE_WHOLE	 ? (float) random_below(3)
+				: making == MADE_FAR	 ? 1e4f + random_normal()
+										 : extreme_element(row);
+	return vectors;
+}
+
+/* ---- rows ---------------------------------------------------------------- */
+
+/* The bits of a half, of numbers that it holds. */
+static uint16_t
+half_of(float value)
+{
+	__half half = __float2half_rn(value);
+	uint16_t bits;
+
+	memcpy(&bits, &half, sizeof(bits));
+	return bits;
+}
+
+static bool
+widens(ElementType type, Metric metric, uint32_t dims, bool by_slots)
+{
+	uint32_t bytes = type == ELEMENT_HALF ? 2 : 4;
+	uint32_t stride = (dims * bytes + 15) / 16 * 16;
+	uint32_t count = 40;
+	const DistanceKernels *kernels = distance_kernels(type, metric, SIMD_BEST);
+	std::vector<float> made = make_vectors(count, dims, MADE_CLUSTERED);
+	std::vector<unsigned char> stored((size_t) count * stride, 0);
+	std::vector<uint32_t> slots(count);
+	std::vector<float> wanted((size_t) count * dims);
+
+	memset(made.data(), 0, dims * sizeof(float)); /* one without length */
+	for (uint32_t row = 0; row < count; row++)
+	{
+		slots[row] = by_slots ? (row * 7 + 3) % count : row;
+		for (uint32_t i = 0; i < dims; i++)
+		{
+			float value = made[(size_t) row * dims + i];
+			uint16_t half = half_of(value);
+
+			memcpy(&stored[(size_t) row * stride + i * bytes],
+				   type == ELEMENT_HALF ? (const void *) &half : &value, bytes);
+		}
+	}
+	for (uint32_t row = 0; row < count; row++)
+	{
+		float *to = &wanted[(size_t) row * dims];
+
+		kernels->widen(&stored[(size_t) slots[row] * stride], dims, to);
+		if (metric == METRIC_COSINE)
+			quantizer_make_unit(to, dims);
+	}
+
+	OnDevice<unsigned char> vectors(stored);
+	OnDevice<uint32_t> which(slots);
+	OnDevice<float> rows((size_t) count * dims);
+	MirrorView mirror = {};
+	std::vector<float> got;
+
+	mirror.vectors = vectors.at;
+	mirror.stride = stride;
+	mirror.dims = dims;
+	mirror.type = type;
+	mirror.metric = metric;
+	must(lists_widen(&mirror, by_slots ? which.at : NULL, 0, count, rows.at, stream),
+		 "lists_widen");
+	got = rows.back();
+	return memcmp(got.data(), wanted.data(), got.size() * sizeof(float)) == 0;
+}
+
+static void
+test_widening()
+{
+	static const uint32_t dims[] = {1, 3, 31, 128, 1000};
+	bool good = true;
+
+	for (uint32_t d : dims)
+		for (int i = 0; i < 8; i++)
+			good &= widens(i & 1 ? ELEMENT_HALF : ELEMENT_FLOAT,
+						   i & 2 ? METRIC_COSINE : METRIC_L2, d, (i & 4) != 0);
+	say(good, "rows are widened, to length one under cosine, as on the processor");
+}
+
+/* ---- nearest centroids --------------------------------------------------- */
+
+/* Centroids on both sides. */
+struct BothCentroids
+{
+	std::vector<float> floats;
+	std::vector<unsigned char> memory;
+	Centroids set;
+	OnDevice<float> on_device;
+	OnDevice<float> half_norms;
+
+	BothCentroids(const std::vector<float> &made, uint32_t lists, uint32_t dims)
+		: floats(made), memory(centroids_bytes(lists, dims) + 64), on_device(made),
+		  half_norms(lists)
+	{
+		uintptr_t at = ((uintptr_t) memory.data() + 63) / 64 * 64;
+
+		centroids_init(&set, floats.data(), lists, dims, (void *) at);
+		must(lists_half_norms(on_device.at, lists, dims, half_norms.at, stream),
+			 "lists_half_norms");
+	}
+};
+
+/* Assign rows on both sides; says what differs. */
+static bool
+assigns(const std::vector<float> &made, const std::vector<float> &centroids, uint32_t lists,
+		uint32_t dims)
+{
+	uint32_t count = (uint32_t) (made.size() / dims);
+	BothCentroids both(centroids, lists, dims);
+	OnDevice<float> rows(made);
+	OnDevice<uint32_t> nearest(count);
+	OnDevice<double> distances(count);
+	OnDevice<unsigned char> scratch(lists_assign_bytes(lists, dims, count));
+	std::vector<uint32_t> wanted(count);
+	std::vector<double> wanted_distances(count);
+	ListsAssign assign = {both.on_device.at, both.half_norms.at, lists,
+						  dims,				 rows.at,			 count,
+						  nearest.at,		 distances.at,		 scratch.at,
+						  (uint32_t) device.multiProcessorCount, stream};
+	std::vector<uint32_t> got;
+	std::vector<double> got_distances;
+	bool good = true;
+
+	must(lists_assign(&assign), "lists_assign");
+	got = nearest.back();
+	got_distances = distances.back();
+	centroids_nearest(&both.set, made.data(), dims, count, wanted.data(), wanted_distances.data());
+	for (uint32_t row = 0; row < count && good; row++)
+	{
+		good = got[row] == wanted[row] && got_distances[row] == wanted_distances[row];
+		if (!good)
+			printf("# row %u: list %u at %.17g, wanted %u at %.17g\n", row, got[row],
+				   got_distances[row], wanted[row], wanted_distances[row]);
+	}
+	return good && memcmp(both.half_norms.back().data(), both.set.half_norms,
+						  lists * sizeof(float)) == 0;
+}
+
+static void
+test_assignment()
+{
+	static const uint32_t dims[] = {1, 3, 31, 127, 128, 384, 768, 1000, 4096};
+
+	for (int making = 0; making < MADE_OF; making++)
+	{
+		char name[100];
+		bool good = true;
+
+		for (uint32_t d : dims)
+		{
+			static const uint32_t some[] = {1, 7, LISTS};
+
+			for (uint32_t lists : some)
+			{
+				uint32_t rows = d > 1000 ? ROWS / 5 : ROWS;
+				std::vector<float> made = make_vectors(rows, d, (Making) making);
+				std::vector<float> centroids = make_vectors(lists, d, (Making) making);
+
+				/* some equal centroids, and rows that are centroids */
+				for (uint32_t list = 4; list < lists; list += 9)
+					memcpy(&centroids[(size_t) list * d], &centroids[(size_t) (list / 2) * d],
+						   d * sizeof(float));
+				for (uint32_t row = 0; row < rows; row += 5)
+					memcpy(&made[(size_t) row * d], &centroids[(size_t) (row % lists) * d],
+						   d * sizeof(float));
+				if (!assigns(made, centroids, lists, d))
+				{
+					printf("# %u lists of %u dimensions\n", lists, d);
+					good = false;
+				}
+			}
+		}
+		snprintf(name, sizeof(name), "nearest centroids, of vectors that are %s",
+				 making_names[making]);
+		say(good, name);
+	}
+}
+
+/* All centroids equal: every row has more notes than there is room for. */
+static void
+test_equal()
+{
+	uint32_t dims = 20;
+	std::vector<float> one = make_vectors(1, dims, MADE_CLUSTERED);
+	std::vector<float> centroids;
+
+	for (uint32_t list = 0; list < LISTS; list++)
+		centroids.insert(centroids.end(), one.begin(), one.end());
+	say(assigns(make_vectors(ROWS, dims, MADE_CLUSTERED), centroids, LISTS, dims),
+		"of equal centroids the first is the nearest");
+}
+
+/* ---- codes --------------------------------------------------------------- */
+
+/* Encode rows on both sides. */
+static bool
+encodes(const QuantizerShape &shape, Making making)
+{
+	uint32_t lists = 5,
+			 count = shape.dims > 1000 ? 20 : 60,
+			 rotations = shape.kind == QUANTIZER_RABITQ ? 2 : 1;
+	size_t bytes = quantizer_code_bytes(&shape);
+	std::vector<float> centroids = make_vectors(lists, shape.dims, making);
+	std::vector<float> made = make_vectors(count, shape.dims, making);
+	std::vector<float> codebook = make_vectors(1u << shape.bits, shape.dims, MADE_CLUSTERED);
+	std::vector<uint32_t> numbers(count),
+		rotation(rotations * shape.dims);
+	std::vector<unsigned char> wanted(count * bytes, 0xA5);
+	Quantizer *quantizer = quantizer_open(&shape, codebook.data());
+	ListsView view = {};
+
+	for (uint32_t row = 0; row < count; row++)
+	{
+		numbers[row] = row % 13 == 12 ? NO_SLOT : row % lists;
+		if (row % 6 == 5 && numbers[row] != NO_SLOT)
+			memcpy(&made[(size_t) row * shape.dims],
+				   &centroids[(size_t) numbers[row] * shape.dims], shape.dims * sizeof(float));
+		if (numbers[row] != NO_SLOT)
+			quantizer_encode(quantizer, &centroids[(size_t) numbers[row] * shape.dims],
+							 &made[(size_t) row * shape.dims], 1, &wanted[row * bytes]);
+	}
+	quantizer_close(quantizer);
+	for (uint32_t at = 0; at < rotations; at++)
+		rotation_make(shape.seed + at, shape.dims, &rotation[at * shape.dims]);
+
+	OnDevice<float> on_centroids(centroids),
+		on_rows(made),
+		on_codebook(codebook);
+	OnDevice<uint32_t> on_numbers(numbers),
+		on_rotation(rotation),
+		codes(count * bytes / 4);
+	std::vector<uint32_t> got;
+
+	view.shape = shape;
+	view.lists = lists;
+	view.code_words = (uint32_t) (bytes / 4);
+	view.centroids = on_centroids.at;
+	view.codebook = on_codebook.at;
+	view.rotation = on_rotation.at;
+	must(lists_encode(&view, on_rows.at, on_numbers.at, count, codes.at, stream), "lists_encode");
+	got = codes.back();
+	for (uint32_t row = 0; row < count; row++)
+		for (size_t i = 0; i < bytes && numbers[row] != NO_SLOT; i++)
+			if (((unsigned char *) got.data())[row * bytes + i] != wanted[row * bytes + i])
+			{
+				printf("# %u dimensions, metric %d, %u bits, %u parts: row %u, byte %zu of %zu: %d, not %d\n",
+					   shape.dims, (int) shape.metric, shape.bits, shape.parts, row, i, bytes,
+					   ((unsigned char *) got.data())[row * bytes + i], wanted[row * bytes + i]);
+				return false;
+			}
+	return true;
+}
+
+/* All metrics, and vectors made in every way. */
+static bool
+encodes_all(QuantizerKind kind, uint32_t dims, uint32_t bits, uint32_t parts)
+{
+	static const Metric metrics[] = {METRIC_L2, METRIC_IP, METRIC_COSINE};
+	bool good = true;
+
+	for (Metric metric : metrics)
+		for (int making = 0; making < MADE_OF; making++)
+		{
+			QuantizerShape shape = {kind, metric, dims, bits, parts, 77};
+
+			if (metric == METRIC_L2 || making == MADE_CLUSTERED)
+				good &= encodes(shape, (Making) making);
+		}
+	return good;
+}
+
+static void
+test_codes()
+{
+	static const uint32_t dims[] = {1, 3, 31, 127, 128, 384, 768, 1000, 4096};
+	bool int8 = true,
+		 rabitq[9],
+		 pq[2] = {true, true};
+
+	for (uint32_t bits = 1; bits <= 8; bits++)
+		rabitq[bits] = true;
+	for (uint32_t d : dims)
+	{
+		static const uint32_t parts[] = {1, 2, 5, 16, 64, 1000};
+
+		int8 &= encodes_all(QUANTIZER_INT8, d, 8, 0);
+		for (uint32_t bits = 1; bits <= 8; bits++)
+			if (d <= 128 || bits % 4 == 1 || bits == 8)
+				rabitq[bits] &= encodes_all(QUANTIZER_RABITQ, d, bits, 0);
+		for (uint32_t p : parts)
+			if (p <= d && (p > 1 || d <= 128))
+			{
+				pq[0] &= encodes_all(QUANTIZER_PQ, d, 4, p);
+				pq[1] &= d > 1000 || encodes_all(QUANTIZER_PQ, d, 8, p);
+			}
+	}
+	say(int8, "codes of int8");
+	for (uint32_t bits = 1; bits <= 8; bits++)
+	{
+		char name[40];
+
+		snprintf(name, sizeof(name), "codes of rabitq, %u bits", bits);
+		say(rabitq[bits], name);
+	}
+	say(pq[0], "codes of pq, 4 bits");
+	say(pq[1], "codes of pq, 8 bits");
+}
+
+/* ---- blocks -------------------------------------------------------------- */
+
+static void
+test_places()
+{
+	uint32_t words = 7,
+			 count = 100,
+			 blocks = 6;
+	ListsView view = {};
+	std::vector<uint32_t> codes(count * words),
+		slots(count),
+		places(count),
+		wanted((size_t) blocks * 32 * (words + 1), 0xA5A5A5A5u),
+		got;
+
+	view.code_words = words;
+	view.block_words = 32 * (words + 1);
+	for (uint32_t row = 0; row < count; row++)
+	{
+		slots[row] = 1000 + row;
+		places[row] = row % 10 == 3 ? NO_SLOT : row * 37 % (blocks * 32);
+		for (uint32_t w = 0; w < words; w++)
+			codes[row * words + w] = random_bits();
+		if (places[row] == NO_SLOT)
+			continue;
+
+		uint32_t *block = &wanted[(size_t) (places[row] / 32) * view.block_words];
+
+		block[places[row] % 32] = row % 3 == 0 ? NO_SLOT : slots[row];
+		for (uint32_t w = 0; w < words; w++)
+			block[32 + w * 32 + places[row] % 32] = codes[row * words + w];
+	}
+
+	OnDevice<uint32_t> on_codes(codes),
+		on_slots(slots),
+		on_places(places),
+		memory(wanted.size());
+
+	must(lists_place(&view, memory.at, on_codes.at, on_slots.at, on_places.at, count, stream),
+		 "lists_place");
+	for (uint32_t row = 0; row < count; row++)
+		places[row] = row % 3 == 0 ? places[row] : NO_SLOT;
+
+	OnDevice<uint32_t> cleared(places);
+
+	must(lists_clear_places(&view, memory.at, cleared.at, count, stream), "lists_clear_places");
+	got = memory.back();
+	say(got == wanted, "codes and slots are at their places, and holes where rows have left");
+}
+
+/* ---- training ------------------------------------------------------------ */
+
+/* Train on both sides. */
+static bool
+learns(const ListsTraining &training, uint32_t count, Making making)
+{
+	uint32_t dims = training.shape.dims;
+	std::vector<float> sample = make_vectors(count, dims, making);
+	size_t nfloats = lists_floats(&training.shape, training.lists);
+	std::vector<float> wanted(nfloats),
+		got(nfloats);
+	OnDevice<unsigned char> memory(lists_learn_bytes(&training, count));
+	ListsLearn *learn = lists_learn_begin(&training, memory.at, count,
+										  (uint32_t) device.multiProcessorCount, stream);
+	double inertia,
+		wanted_inertia;
+	uint32_t done = 0,
+			 total = 0,
+			 before = 0;
+	bool over = false,
+		 grows = true;
+
+	must(cudaMemcpy(memory.at, sample.data(), sample.size() * sizeof(float),
+					cudaMemcpyHostToDevice),
+		 "cudaMemcpy");
+	while (!over)
+	{
+		must(lists_learn_step(learn, &over, &done, &total), "lists_learn_step");
+		must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+		grows &= done <= total && done >= before;
+		before = done;
+	}
+	must(cudaMemcpy(got.data(), lists_learn_floats(learn, &inertia), nfloats * sizeof(float),
+					cudaMemcpyDeviceToHost),
+		 "cudaMemcpy");
+	lists_learn_end(learn);
+	if (lists_train(&training, sample.data(), count, wanted.data(), &wanted_inertia) != ENGINE_OK)
+		return false;
+	for (size_t i = 0; i < nfloats; i++)
+		if (memcmp(&got[i], &wanted[i], sizeof(float)) != 0)
+		{
+			printf("# %s, %u rows of %u dimensions, %u lists: float %zu of %zu is %g, not %g\n",
+				   making_names[making], count, dims, training.lists, i, nfloats, got[i],
+				   wanted[i]);
+			return false;
+		}
+	if (inertia != wanted_inertia || !grows)
+		printf("# inertia %.17g, wanted %.17g; %u steps of %u\n", inertia, wanted_inertia, done,
+			   total);
+	return inertia == wanted_inertia && grows && done == total;
+}
+
+/* lists and rows, of vectors made in two ways; with balance too. */
+static bool
+learns_lists(uint32_t dims, uint32_t lists, uint32_t count)
+{
+	bool good = true;
+
+	for (int i = 0; i < 4; i++)
+	{
+		ListsTraining training = {{QUANTIZER_INT8, METRIC_L2, dims, 8, 0, 5 + dims}, lists, 6,
+								  (i & 1) != 0, NULL};
+
+		good &= learns(training, count, i & 2 ? MADE_WHOLE : MADE_CLUSTERED);
+	}
+	return good;
+}
+
+static bool
+learns_codebook(uint32_t dims, uint32_t parts, uint32_t bits, uint32_t count, Making making)
+{
+	ListsTraining training = {{QUANTIZER_PQ, METRIC_L2, dims, bits, parts, 9}, 7, 3, false, NULL};
+
+	return learns(training, count, making);
+}
+
+static void
+test_training()
+{
+	bool good = learns_lists(1, 9, 100) && learns_lists(3, 60, 400) && learns_lists(31, 40, 700) &&
+				learns_lists(130, 10, 90);
+
+	say(good, "centroids are learned as on the processor");
+	say(learns_lists(5, 50, 30) && learns_lists(4, 1, 1) && learns_lists(2, 200, 200),
+		"with fewer rows than lists, or as many, too");
+	good = learns_codebook(10, 3, 4, 9000, MADE_CLUSTERED) &&
+		   learns_codebook(70, 66, 4, 300, MADE_CLUSTERED) &&
+		   learns_codebook(9, 9, 4, 400, MADE_WHOLE) &&
+		   learns_codebook(140, 1, 4, 300, MADE_CLUSTERED) &&
+		   learns_codebook(5, 2, 8, 900, MADE_CLUSTERED) &&
+		   learns_codebook(6, 2, 8, 500, MADE_WHOLE);
+	say(good, "codebooks of pq are learned as on the processor");
+}
+
+int
+main()
+{
+	must(cudaSetDevice(0), "cudaSetDevice");
+	must(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties");
+	must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+	must(lists_code_prepare(&device), "lists_code_prepare");
+	test_widening();
+	test_assignment();
+	test_equal();
+	test_codes();
+	test_places();
+	test_training();
+	must(cudaStreamDestroy(stream), "cudaStreamDestroy");
+	printf("1..%u\n", tests);
+	return failures > 0;
+}

@@ -227,7 +227,7 @@ scan_block(const MirrorView &mirror, const BatchView &batch, const ListsView &li
 
 /* FAR: tables are read where they are, for there is no room for them. */
 template <int KIND, int G, bool FAR>
-__global__ void __launch_bounds__(THREADS, 4)
+__global__ void __launch_bounds__(THREADS, KIND == CODE_RABITQ ? 2 : 3)
 	lists_scan_kernel(const MirrorView mirror, const BatchView batch, const ListsView lists,
 					  const ListsPart part, uint32_t phase)
 {

@@ -1,8 +1,8 @@
 /*
  * measure_lists_code.cu
- *		What it costs to build lists of codes (cuda/lists): widening, assignment,
- *		encoding, placing, training. A plain program, on clustered rows that it
- *		makes from a seed.
+ *		What it costs to build lists of codes (cuda/lists): widening,
+ *		assignment, encoding, placing, training. A plain program, on clustered
+ *		rows that it makes from a seed.
  *
  * lists_code [-n ROWS] [-d 128,768] [--lists N] [--rounds N] [--runs N]
  *

@@ -3,16 +3,16 @@
  *		The nearest centroid of each row: products by tensor cores leave few
  *		centroids open, of which the exact distance decides.
  *
- * Vectors are moved so that the centroids' mean is the origin, scaled by a power
- * of two so that the largest element is below 1, and become halves. The value
- * of a row and a centroid, half the centroid's squared norm less the product,
- * orders centroids as the distance does. Its error is in proportion to both
- * lengths (value_error()), so each value stands for a range; a centroid whose
- * range begins behind the least end of one is not the nearest.
+ * Vectors are moved so that the centroids' mean is the origin, scaled by a
+ * power of two so that the largest element is below 1, and become halves. The
+ * value of a row and a centroid, half the centroid's squared norm less the
+ * product, orders centroids as the distance does. Its error is in proportion to
+ * both lengths (value_error()), so each value stands for a range; a centroid
+ * whose range begins behind the least end of one is not the nearest.
  *
  * mean_kernel		blocks of 32 dimensions, 256 threads: the centroids' mean
- * halves_kernel	a warp per vector, 256 threads: reads 4 bytes an element twice,
- *					writes 2
+ * halves_kernel	a warp per vector, 256 threads: reads 4 bytes an element
+ *					twice, writes 2
  * assign_kernel
  *		grid	blocks of 128 rows, 256 threads, two blocks an SM
  *		work	tiles of 128 rows and 128 centroids, 64 dimensions of each at a
@@ -28,8 +28,8 @@
  *		a warp per row, 256 threads: of the centroids noted those that still
  *		begin before the bound are measured, four at a time
  *
- * Rows with more notes than there is room for, and those that are too far or not
- * numbers, are compared with all centroids (lists_near.cu).
+ * Rows with more notes than there is room for, and those that are too far or
+ * not numbers, are compared with all centroids (lists_near.cu).
  */
 #include "cuda/lists/lists_assign.h"
 #include "cuda/exact/tensor.cuh"
@@ -98,10 +98,10 @@ struct AssignTables
 };
 
 /*
- * Bound of the error of a value, relative to the lengths of both vectors. A half
- * is wrong by 2^-11 of itself, or 2^-25, where the largest element is at least
- * 1/2; then what tensor cores leave off; then roundings of moved elements and of
- * ranges.
+ * Bound of the error of a value, relative to the lengths of both vectors. A
+ * half is wrong by 2^-11 of itself, or 2^-25, where the largest element is at
+ * least 1/2; then what tensor cores leave off; then roundings of moved elements
+ * and of ranges.
  */
 static inline float
 value_error(uint32_t dims)
@@ -155,8 +155,8 @@ power_of(int exponent)
 }
 
 /*
- * Move, scale and round a vector. Returns in all lanes its squared length moved,
- * and its exponent; false: it has elements that are too far. One warp.
+ * Move, scale and round a vector. Returns in all lanes its squared length
+ * moved, and its exponent; false: it has elements that are too far. One warp.
  */
 __device__ static inline bool
 make_halves(const AssignTables &tables, const float *vector, __half *halves, double *square,

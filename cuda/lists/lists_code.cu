@@ -1,14 +1,14 @@
 /*
  * lists_code.cu
- *		Rows on their way into lists: widened, encoded, put into blocks; norms of
- *		centroids.
+ *		Rows on their way into lists: widened, encoded, put into blocks; norms
+ *		of centroids.
  *
  * widen_kernel
  *		grid	rows / 8, 256 threads: a warp per row, which is read twice under
  *				cosine
  * half_norms_kernel
- *		grid	centroids / 128, 128 threads: a thread per centroid, since the sum
- *				has one order
+ *		grid	centroids / 128, 128 threads: a thread per centroid, since the
+ *				sum has one order
  * encode_kernel (int8, rabitq)
  *		grid	rows / warps of a block, up to 8 warps, so that they have 48 KB
  *		work	a warp per row: rotates the centroid (L2) and the residual,
@@ -76,7 +76,8 @@ lists_widen(const MirrorView *mirror, const uint32_t *slots, uint32_t first, uin
 	if (count == 0)
 		return cudaSuccess;
 	if (mirror->type == ELEMENT_HALF)
-		LAUNCH(widen_kernel<__half>, blocks, THREADS, 0, stream, *mirror, slots, first, count, rows);
+		LAUNCH(widen_kernel<__half>, blocks, THREADS, 0, stream, *mirror, slots, first, count,
+			   rows);
 	else if (mirror->type == ELEMENT_FLOAT)
 		LAUNCH(widen_kernel<float>, blocks, THREADS, 0, stream, *mirror, slots, first, count, rows);
 	else
@@ -112,7 +113,9 @@ lists_half_norms(const float *centroids, uint32_t lists, uint32_t dims, float *h
 
 /* ---- codes --------------------------------------------------------------- */
 
-/* Warps of a block whose vectors are in shared memory, and the bytes of these. */
+/*
+ * Warps of a block whose vectors are in shared memory, and the bytes of these.
+ */
 static uint32_t
 vector_warps(uint32_t dims, size_t *bytes)
 {

@@ -69,7 +69,10 @@ extern cudaError_t lists_place(const ListsView *lists, uint32_t *memory, const u
 extern cudaError_t lists_clear_places(const ListsView *lists, uint32_t *memory,
 									  const uint32_t *places, uint32_t count, cudaStream_t stream);
 
-/* Allow the kernels of this header and lists_learn.h their shared memory; once, before they run. */
+/*
+ * Allow the kernels of this header and lists_learn.h their shared memory; once,
+ * before they run.
+ */
 extern cudaError_t lists_code_prepare(const cudaDeviceProp *device);
 
 #endif /* GPUANN_CUDA_LISTS_CODE_H */

@@ -231,7 +231,8 @@ static cudaError_t
 begin_means(ListsLearn *learn, MeansView *view, uint64_t seed)
 {
 	LearnShared *shared = learn->shared;
-	uint32_t *order = (uint32_t *) malloc(((size_t) view->count + view->sampled) * sizeof(uint32_t));
+	uint32_t *order =
+		(uint32_t *) malloc(((size_t) view->count + view->sampled) * sizeof(uint32_t));
 	cudaError_t error;
 
 	if (order == NULL)

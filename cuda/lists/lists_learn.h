@@ -42,8 +42,8 @@ extern cudaError_t lists_learn_step(ListsLearn *learn, bool *over, uint32_t *don
 
 /*
  * When it is over: the floats (device memory, lists_floats() of them:
- * centroids, then codebook), and the inertia as lists_train() tells it. They lie
- * in the memory of the training, which lists_learn_end() does not free; a
+ * centroids, then codebook), and the inertia as lists_train() tells it. They
+ * lie in the memory of the training, which lists_learn_end() does not free; a
  * training may be ended early when the stream has done its work.
  */
 extern const float *lists_learn_floats(const ListsLearn *learn, double *inertia);

@@ -271,7 +271,10 @@ apart_of_members(const MeansView &view, uint32_t list, uint32_t size, SeedingMem
 							  (uint32_t) (((uint64_t) memory->from + memory->found) % size)];
 }
 
-/* The same of rows as they lie: how many of the list are before each is counted. */
+/*
+ * The same of rows as they lie: how many of the list are before each is
+ * counted.
+ */
 __device__ static inline uint32_t
 apart_of_rows(const MeansView &view, uint32_t at, uint32_t list, SeedingMemory *memory)
 {

@@ -49,7 +49,9 @@ struct MeansView
 	double *inertia;
 	uint32_t *last_round;  /* after which nothing moves any more */
 
-	/* of whole rows only: their numbers, sorted by lists, and where lists begin */
+	/*
+	 * of whole rows only: their numbers, sorted by lists, and where lists begin
+	 */
 	const uint32_t *members;
 	uint32_t *first;
 };

@@ -4,7 +4,8 @@
  *		comparing them with every centroid.
  *
  * near_kernel
- *		grid	two blocks an SM, 256 threads; blocks take groups of rows in turn
+ *		grid	two blocks an SM, 256 threads; blocks take groups of rows in
+ *				turn
  *		work	up to 8 rows are in shared memory; a warp reads every 8th
  *				centroid, once for all of them. A squared distance in single
  *				precision, of differences, says whether a centroid may be nearer

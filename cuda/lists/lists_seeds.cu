@@ -9,8 +9,8 @@
  *				double; a thread adds up the run. The last block adds up the
  *				runs, draws the next seed and finds its row
  *		global	reads the sample, of 4,096 lists of 128 dimensions 8 MB, from L2
- * Bound: latency of a launch and of sums in order, some 5 µs; for 768 dimensions
- * L2.
+ * Bound: latency of a launch and of sums in order, some 5 µs; for 768
+ * dimensions L2.
  */
 #include "cuda/lists/lists_means.h"
 
@@ -40,8 +40,9 @@ struct SeedMemory
 };
 
 /*
- * Add up the sums of runs in their order, or (find) take them off the mark until
- * one is greater. All threads; what is found is memory->run, else NO_SLOT.
+ * Add up the sums of runs in their order, or (find) take them off the mark
+ * until one is greater. All threads; what is found is memory->run, else
+ * NO_SLOT.
  */
 __device__ static inline double
 over_runs(const double *runs, uint32_t count, bool find, SeedMemory *memory)

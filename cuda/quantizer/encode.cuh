@@ -108,7 +108,10 @@ struct WholeNumbers
 	}
 };
 
-/* Steps of the best uniform quantizers of a normal variable, as scalar.c has them. */
+/*
+ * Steps of the best uniform quantizers of a normal variable, as scalar.c has
+ * them.
+ */
 __device__ static inline double
 normal_step(uint32_t bits)
 {
@@ -198,7 +201,9 @@ write_whole(const QuantizerShape &shape, const WholeNumbers &whole, uint32_t *co
 		}
 }
 
-/* Products of a code's numbers w: with the residual, themselves, the centroid. */
+/*
+ * Products of a code's numbers w: with the residual, themselves, the centroid.
+ */
 struct WholeProducts
 {
 	double residual;

@@ -35,7 +35,9 @@ extern "C"
 #define PIECE_PITCH 36u	  /* floats from one dimension of codewords to the next */
 #define PIECE_FAR 1e18 /* norms beyond it may overflow products */
 
-/* What is assigned, and where it goes: to codes, or to numbers and distances. */
+/*
+ * What is assigned, and where it goes: to codes, or to numbers and distances.
+ */
 struct PqPieces
 {
 	const float *rows;

@@ -28,8 +28,8 @@ extern "C"
 #define ROWS 150u
 #define LISTS 140u
 #else
-#define ROWS 20000u
-#define LISTS 1000u
+#define ROWS 4000u
+#define LISTS 600u
 #endif
 
 static cudaStream_t stream;
@@ -294,6 +294,19 @@ test_assignment()
 		say(good, name);
 	}
 }
+
+#ifndef EMULATED
+/* More rows than one launch takes. */
+static void
+test_pieces()
+{
+	uint32_t dims = 4096;
+
+	say(assigns(make_vectors(9000, dims, MADE_CLUSTERED), make_vectors(9, dims, MADE_CLUSTERED), 9,
+				dims),
+		"nearest centroids, in several launches");
+}
+#endif
 
 /* All centroids equal: every row has more notes than there is room for. */
 static void
@@ -579,6 +592,9 @@ main()
 	test_widening();
 	test_assignment();
 	test_equal();
+#ifndef EMULATED
+	test_pieces();
+#endif
 	test_codes();
 	test_places();
 	test_training();

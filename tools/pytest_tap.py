@@ -1,4 +1,4 @@
-"""A plugin of pytest (-p pytest_tap, with this directory in PYTHONPATH): results as TAP, in place of dots."""
+"""A plugin of pytest (-p pytest_tap, this directory in PYTHONPATH): results as TAP, not dots."""
 
 from __future__ import annotations
 

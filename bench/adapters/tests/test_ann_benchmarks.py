@@ -1,4 +1,4 @@
-"""The module for ann-benchmarks, as its runner would call it, against a stand-in of its base class."""
+"""The module for ann-benchmarks, called as by its runner, with a stand-in of its base class."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ def module(
     """The adapter where the framework has it: ann_benchmarks.algorithms.gpuann.module."""
     tree = tmp_path_factory.mktemp("framework")
     shutil.copytree(STANDINS / "ann_benchmarks", tree / "ann_benchmarks")
-    shutil.copytree(
-        ADAPTERS / "ann_benchmarks/gpuann", tree / "ann_benchmarks/algorithms/gpuann"
-    )
+    shutil.copytree(ADAPTERS / "ann_benchmarks/gpuann", tree / "ann_benchmarks/algorithms/gpuann")
     sys.path.insert(0, str(tree))
     yield importlib.import_module("ann_benchmarks.algorithms.gpuann.module")
     sys.path.remove(str(tree))
@@ -75,7 +73,14 @@ RUNS = [
     ("euclidean", "l2", "graph", {"m": 16, "ef_construction": 80}, [20], [200]),
     ("angular", "cosine", "graph", {}, [20], [200]),
     ("euclidean", "l2", "ivfpq", {"lists": 60, "quantizer": "rabitq", "code_bits": 4}, [1], [60]),
-    ("angular", "cosine", "ivfpq", {"quantizer": "pq", "code_bits": 8, "pq_m": 8}, [4, 1], [60, 50]),
+    (
+        "angular",
+        "cosine",
+        "ivfpq",
+        {"quantizer": "pq", "code_bits": 8, "pq_m": 8},
+        [4, 1],
+        [60, 50],
+    ),
 ]
 
 
@@ -169,6 +174,8 @@ def test_queries_are_prepared_once_and_vectors_sent_in_binary(
 
 
 def test_what_cannot_be_is_refused(module: ModuleType) -> None:
+    with pytest.raises(ValueError):
+        module.Gpuann("euclidean", "graph", {}).set_query_arguments(40, 1)
     for metric, method, given in (
         ("jaccard", "graph", {}),
         ("euclidean", "ivfpq", {"m": 16}),

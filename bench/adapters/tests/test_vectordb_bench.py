@@ -147,10 +147,7 @@ def test_a_case_runs_and_finds_the_nearest(
 
 def test_registering_again_changes_nothing(package: Path) -> None:
     def content() -> dict[Path, bytes]:
-        return {
-            path: path.read_bytes()
-            for path in package.rglob("*.py")
-        }
+        return {path: path.read_bytes() for path in package.rglob("*.py")}
 
     before = content()
     assert register(package).returncode == 0
@@ -182,12 +179,14 @@ config = DB.Gpuann.config_cls(
 for index_type in (IndexType.HNSW, IndexType.IVFPQ):
     case = DB.Gpuann.case_config_cls(index_type)(metric_type=MetricType.COSINE)
     client = DB.Gpuann.init_cls(
-        dim=3, db_config=config.to_dict(), db_case_config=case, drop_old=True, with_scalar_labels=True
+        dim=3, db_config=config.to_dict(), db_case_config=case, drop_old=True,
+        with_scalar_labels=True,
     )
     vectors = [[1.0, i / 1000, 0.0] for i in range(1000)]
     labels = ["label_1p" if i % 100 == 0 else "label_99p" for i in range(1000)]
     with client.init():
-        assert client.insert_embeddings(vectors, list(range(1000)), labels_data=labels) == (1000, None)
+        done = client.insert_embeddings(vectors, list(range(1000)), labels_data=labels)
+        assert done == (1000, None)
         client.optimize()
         assert client.is_current()
     client = pickle.loads(pickle.dumps(client)).copy_for_thread()
@@ -201,8 +200,8 @@ for index_type in (IndexType.HNSW, IndexType.IVFPQ):
             assert client.filter_supported(filters)
             assert client.search_embedding([1.0, 0.0, 0.0], k=10) == expected
         # Rows that come later are found without another build.
-        count, error = client.insert_embeddings([[1.0, -0.001, 0.0]], [1000], labels_data=["label_1p"])
-        assert (count, error) == (1, None)
+        done = client.insert_embeddings([[1.0, -0.001, 0.0]], [1000], labels_data=["label_1p"])
+        assert done == (1, None)
         client.prepare_filter(non_filter)
         assert 1000 in client.search_embedding([1.0, -0.002, 0.0], k=3)
         client.optimize()

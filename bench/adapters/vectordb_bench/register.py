@@ -71,7 +71,9 @@ def add_commands(path: Path) -> None:
     if "Gpuann" in text:
         return
     head, tail = pieces(path, text, IMPORT, 1)
-    text = head + "from ..backend.clients.gpuann.cli import GpuannGraph, GpuannIVFPQ\n" + IMPORT + tail
+    text = (
+        head + "from ..backend.clients.gpuann.cli import GpuannGraph, GpuannIVFPQ\n" + IMPORT + tail
+    )
     head, tail = pieces(path, text, COMMAND, 1)
     added = "cli.add_command(GpuannGraph)\ncli.add_command(GpuannIVFPQ)\n"
     path.write_text(head + added + COMMAND + tail)

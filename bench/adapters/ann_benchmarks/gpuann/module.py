@@ -1,7 +1,7 @@
 """gpuann for ann-benchmarks: an index in PostgreSQL, answered by its server or from its pages.
 
-The connection is what libpq finds (PGHOST, PGPORT, PGUSER, ...), overridden by ANN_BENCHMARKS_PG_HOST,
-_PORT, _USER, _PASSWORD and _DBNAME as in the module of pgvector. Without any of these, and unless
+The connection is what libpq finds (PGHOST, PGPORT, PGUSER, ...), overridden by
+ANN_BENCHMARKS_PG_HOST, _PORT, _USER, _PASSWORD and _DBNAME. Without any of these, and unless
 ANN_BENCHMARKS_PG_START_SERVICE is false, the image's PostgreSQL is started.
 
 ANN_BENCHMARKS_PG_BATCH_CONNECTIONS: how many connections ask at once in batch mode, 32 by itself.
@@ -125,8 +125,9 @@ class Gpuann(BaseANN):
         """Wait until the server has all of the index. Without a server its pages answer."""
         self.connection.execute("SELECT gpuann_link(%s::regclass)", (INDEX,))
         mirrored = self._value(
-            "SELECT CASE WHEN current_setting('gpuann.server')::bool AND state NOT IN ('off', 'no_gpu')"
-            " THEN gpuann_prewarm(%s::regclass) END FROM gpuann_server_status",
+            "SELECT CASE WHEN current_setting('gpuann.server')::bool"
+            " AND state NOT IN ('off', 'no_gpu') THEN gpuann_prewarm(%s::regclass) END"
+            " FROM gpuann_server_status",
             INDEX,
         )
         if mirrored is None:
@@ -134,7 +135,7 @@ class Gpuann(BaseANN):
             return
         deadline = time.monotonic() + READY_TIMEOUT
         while not self._value(
-            "SELECT coalesce(bool_and(state = 'ready' AND mirror_lag = 0 AND mirror_change_lag = 0), false)"
+            "SELECT state = 'ready' AND mirror_lag = 0 AND mirror_change_lag = 0"
             " FROM pg_stat_gpuann WHERE indexrelid = %s::regclass",
             INDEX,
         ):
@@ -147,7 +148,10 @@ class Gpuann(BaseANN):
         return None if row is None else row[0]
 
     def set_query_arguments(self, *arguments):
-        self.settings = dict(zip(QUERY_SETTINGS[self.method], arguments))
+        names = QUERY_SETTINGS[self.method]
+        if len(arguments) > len(names):
+            raise ValueError(f"method {self.method} has {len(names)} query arguments")
+        self.settings = dict(zip(names, arguments))
         for connection in [self.connection, *self.pool]:
             self._apply(connection)
 

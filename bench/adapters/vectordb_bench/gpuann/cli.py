@@ -113,9 +113,7 @@ class GpuannIVFPQTypedDict(GpuannTypedDict):
         click.option("--code-bits", type=int, help="Bits a dimension, or a sub-space of pq"),
     ]
     pq_m: Annotated[int | None, click.option("--pq-m", type=int, help="Sub-spaces of pq")]
-    probes: Annotated[
-        int | None, click.option("--probes", type=int, help="Lists searched first")
-    ]
+    probes: Annotated[int | None, click.option("--probes", type=int, help="Lists searched first")]
     rerank: Annotated[
         int | None,
         click.option("--rerank", type=int, help="Rows compared exactly for each row wanted"),

@@ -99,7 +99,9 @@ class Gpuann(VectorDB):
         )
         if self.dim * (2 if self._half else 4) <= PLAIN_BYTES:
             self.cursor.execute(
-                sql.SQL("ALTER TABLE {} ALTER COLUMN embedding SET STORAGE PLAIN").format(self.table)
+                sql.SQL("ALTER TABLE {} ALTER COLUMN embedding SET STORAGE PLAIN").format(
+                    self.table
+                )
             )
 
     def _create_index(self) -> None:

@@ -83,7 +83,11 @@ def test_the_package_knows_every_option_of_the_server(items: Database) -> None:
         written = {"method": method, "ef_search": 20, "mirror": "on", **options}
         assert items.options(method) == sorted(f"{name}={value}" for name, value in written.items())
     reference = (CLIENTS_MD.parent / "reference.md").read_text()
-    documented = re.findall(r"^\| `([a-z_]+)` \|[^\n]*\| (?:when the index is built|with the next scan) \|", reference, re.M)
+    documented = re.findall(
+        r"^\| `([a-z_]+)` \|[^\n]*\| (?:when the index is built|with the next scan) \|",
+        reference,
+        re.M,
+    )
     assert sorted(documented) == sorted(gpuann.IndexOptions.__annotations__)
 
 

@@ -51,7 +51,13 @@ Index(
     Item.embedding,
     postgresql_using="gpuann",
     postgresql_ops={"embedding": "vector_ip_ops"},
-    postgresql_with={"method": "ivfpq", "lists": 8, "quantizer": "rabitq", "code_bits": 4, "probes": 8},
+    postgresql_with={
+        "method": "ivfpq",
+        "lists": 8,
+        "quantizer": "rabitq",
+        "code_bits": 4,
+        "probes": 8,
+    },
 )
 
 

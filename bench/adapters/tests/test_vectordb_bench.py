@@ -100,8 +100,30 @@ def bench(package: Path, dataset: Path, results: Path, command: str, *arguments:
     )
     files = list(results.rglob("result_*.json"))
     assert done.returncode == 0 and len(files) == 1, done.stdout[-6000:]
+    read_back(package, files[0])
     (case,) = json.loads(files[0].read_text())["results"]
     return case
+
+
+READ_BACK = """
+import sys
+from pathlib import Path
+from vectordb_bench.models import TestResult
+
+(case,) = TestResult.read_file(Path(sys.argv[1])).results
+assert type(case.task_config.db_config).__name__ == "GpuannConfig"
+assert type(case.task_config.db_case_config).__name__ in ("GpuannGraphConfig", "GpuannIVFPQConfig")
+"""
+
+
+def read_back(package: Path, file: Path) -> None:
+    """VectorDBBench reads results again to show them."""
+    subprocess.run(
+        [sys.executable, "-c", READ_BACK, file],
+        cwd=file.parent,
+        env={**os.environ, "PYTHONPATH": str(package.parent), "LOG_FILE": str(file.parent / "log")},
+        check=True,
+    )
 
 
 RUNS = {

@@ -1,7 +1,7 @@
 """How to reach the database, and the options of both kinds of index."""
 
 from abc import abstractmethod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, SecretStr, model_validator
 
@@ -18,6 +18,9 @@ _METRICS = {
 
 class GpuannConfig(DBConfig):
     """host may be a directory with a socket; without a password none is sent."""
+
+    # A result without a password is read back.
+    _extra_empty_skip: ClassVar[frozenset[str]] = frozenset({"password"})
 
     user_name: SecretStr = SecretStr("postgres")
     password: SecretStr = SecretStr("")

@@ -77,6 +77,9 @@ BEGIN ATOMIC
 			coalesce(pg_catalog.pg_get_expr(x.indpred, x.indrelid), '') AS predicate,
 			greatest(c.reltuples, 0::float4)::bigint AS tuples, pg_catalog.pg_has_role(t.relowner, 'USAGE'::text) AS owned,
 			CASE am.amname WHEN 'hnsw' THEN coalesce(c.reloptions, '{}') ELSE '{}' END AS options,
+			-- pgvector has lists of bits; ours are of vectors
+			am.amname = 'ivfflat' AND pg_catalog.left(o.opcname::text, 4) <> 'bit_' AS may_have_lists,
+			pg_catalog.substring(pg_catalog.array_to_string(c.reloptions, ','::text), 'lists=[0-9]+'::text) AS lists,
 			EXISTS (SELECT FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database
 				WHERE d.datname = pg_catalog.current_database() AND l.relation = x.indrelid AND l.mode = 'ShareUpdateExclusiveLock'
 					AND l.pid <> pg_catalog.pg_backend_pid()) AS in_work
@@ -139,6 +142,9 @@ BEGIN ATOMIC
 			WHEN t.does = 'wait' AND t.twin IS NOT NULL
 				THEN pg_catalog.format('index %s is not valid: attach the indexes of its partitions, or drop it', t.twin::regclass)
 			WHEN t.does = 'wait' THEN 'waits for the indexes of its partitions'
+			WHEN t.does = 'create' AND t.may_have_lists
+				THEN pg_catalog.format('a graph; for lists instead: WITH (%s)',
+					pg_catalog.concat_ws(', ', 'method = ivfpq', pg_catalog.replace(t.lists, '='::text, ' = '::text)))
 			WHEN t.does = 'create' AND NOT t.keeps_options THEN 'gpuann has not the range of its options: defaults are taken'
 		END
 	FROM steps t

@@ -15,6 +15,7 @@ CREATE INDEX mine ON items USING gpuann (v vector_l1_ops);
 -- two that one replaces
 CREATE INDEX items_first ON items USING hnsw (v vector_ip_ops);
 CREATE INDEX items_second ON items USING ivfflat (v vector_ip_ops) WITH (lists = 5);
+CREATE INDEX items_bits ON items USING ivfflat (b bit_hamming_ops) WITH (lists = 5) WHERE kind = 2;
 CREATE SCHEMA elsewhere;
 CREATE TABLE elsewhere.parts (id integer, v vector(3)) PARTITION BY RANGE (id);
 CREATE TABLE elsewhere.low PARTITION OF elsewhere.parts FOR VALUES FROM (0) TO (10);

@@ -91,5 +91,17 @@ sql('CREATE TABLE odd (v vector(2)); CREATE INDEX odd_v ON odd USING hnsw (v vec
 like(sql("SELECT statement || coalesce(note, '') FROM gpuann_migrate() WHERE index = 'odd_v'::regclass"), qr/USING gpuann \(v public.vector_l2_ops\)gpuann has not/,
 	'options that gpuann has not are left out, with a note');
 
+# Lists of pgvector's become a graph unless the user says otherwise; the tool shows how, and an index with lists counts as a successor.
+sql(q{DROP TABLE odd; CREATE TABLE listed (v vector(2)); INSERT INTO listed SELECT ARRAY[i, 0]::vector FROM generate_series(1, 200) i;
+	CREATE INDEX listed_v ON listed USING ivfflat (v vector_l2_ops) WITH (lists = 7); ANALYZE listed});
+($status, $said) = migrate(@database);
+my ($statement, $options) = $said =~ /(CREATE INDEX CONCURRENTLY listed_v_gpuann .*?) -- a graph; for lists instead: (WITH \(.*?\))/;
+is($options, 'WITH (method = ivfpq, lists = 7)', 'the tool shows what to write for lists');
+sql("$statement $options");
+is(sql("SELECT lists FROM gpuann_lists('listed_v_gpuann')"), 7, 'it can be written so');
+($status, $said) = migrate('--replace', @database);
+is($status, 0, 'and then replaced') or diag $said;
+is(sql(q{SELECT array_to_string(reloptions, ' ') FROM pg_class WHERE relname = 'listed_v'}), 'method=ivfpq lists=7', 'under the old name');
+
 $node->stop;
 done_testing();

@@ -1,4 +1,4 @@
-"""Databases for the tests, and their results as TAP (with GPUANN_TAP set).
+"""Databases for the tests.
 
 The cluster is the one that PGHOST, PGPORT and PGUSER name, a superuser's.
 Each test module has a database "app" of its own: what documents say of a
@@ -119,34 +119,3 @@ def scanned(database: Database) -> Callable[[str], int]:
         return difference
 
     return since
-
-
-def tap(ok: bool, name: str, directive: str = "") -> None:
-    print(f"{'' if ok else 'not '}ok - {name}{directive}", flush=True)
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if "GPUANN_TAP" not in os.environ:
-        return
-    path, _, function = report.nodeid.partition("::")
-    module = os.path.basename(path).removesuffix(".py").removeprefix("test_")
-    name = f"{module}: {function.removeprefix('test_').replace('_', ' ')}".replace("#", "")
-    if report.skipped:
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
-        tap(True, name, f" # SKIP {str(reason).removeprefix('Skipped: ')}")
-    elif report.when == "call" or report.failed:
-        tap(report.passed, name)
-
-
-def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """TAP in place of dots."""
-    return (
-        (report.outcome if report.when == "call" else "", "", "")
-        if "GPUANN_TAP" in os.environ
-        else None
-    )
-
-
-def pytest_collectreport(report: pytest.CollectReport) -> None:
-    if "GPUANN_TAP" in os.environ and report.failed:
-        tap(False, f"{report.nodeid} can be read")

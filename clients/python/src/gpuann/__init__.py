@@ -8,17 +8,27 @@ Frameworks have modules of their own: gpuann.django, gpuann.langchain.
 from __future__ import annotations
 
 import re
-from typing import TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack
 
 __version__ = "0.2.0"
 __all__ = ["IndexOptions", "alter_index", "create_index", "index_options", "set_local"]
 
 
 class IndexOptions(TypedDict, total=False):
-    """Options of an index; None is PostgreSQL's default."""
+    """Options of an index; None is PostgreSQL's default.
 
+    m and ef_construction are a graph's, those from lists on are those of
+    method "ivfpq"; the server refuses one that the method does not have.
+    """
+
+    method: Literal["graph", "ivfpq"] | None
     m: int | None
     ef_construction: int | None
+    lists: int | None
+    quantizer: Literal["rabitq", "pq", "int8"] | None
+    code_bits: int | None
+    pq_m: int | None
+    probes: int | None
     ef_search: int | None
     mirror: bool | None
 
@@ -93,8 +103,8 @@ def create_index(
 def alter_index(name: str, *, schema: str | None = None, **options: Unpack[IndexOptions]) -> str:
     """Write the ALTER INDEX that changes options, without building anew.
 
-    None sets an option back to its default. ef_search and mirror act at
-    once, m and ef_construction with the next REINDEX.
+    None sets an option back to its default. ef_search, probes and mirror act
+    at once, all others with the next REINDEX.
     """
     words = index_options(**options)
     if words:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from django.contrib.postgres.indexes import PostgresIndex
 from django.contrib.postgres.operations import CreateExtension
@@ -27,16 +27,28 @@ class GpuannIndex(PostgresIndex):
     def __init__(
         self,
         *expressions: Any,
+        method: Literal["graph", "ivfpq"] | None = None,
         m: int | None = None,
         ef_construction: int | None = None,
+        lists: int | None = None,
+        quantizer: Literal["rabitq", "pq", "int8"] | None = None,
+        code_bits: int | None = None,
+        pq_m: int | None = None,
+        probes: int | None = None,
         ef_search: int | None = None,
         mirror: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*expressions, **kwargs)
         self.options: IndexOptions = {
+            "method": method,
             "m": m,
             "ef_construction": ef_construction,
+            "lists": lists,
+            "quantizer": quantizer,
+            "code_bits": code_bits,
+            "pq_m": pq_m,
+            "probes": probes,
             "ef_search": ef_search,
             "mirror": mirror,
         }
@@ -78,7 +90,8 @@ class AlterGpuannIndex(Operation):
 
     Django's own migration for a change in Meta.indexes drops the index and
     builds it again; with this operation before it, makemigrations finds
-    nothing left to do. None is the default. Use it for ef_search and mirror.
+    nothing left to do. None is the default. Use it for ef_search, probes and
+    mirror, which need no build.
     """
 
     reversible = True

@@ -35,8 +35,15 @@ class Item(models.Model):
                 OpClass(Cast("embedding", HalfVectorField(dimensions=DIMS)), name="halfvec_l2_ops"),
                 name="items_half",
             ),
+            GpuannIndex(
+                fields=["embedding"], name="items_lists", opclasses=["vector_ip_ops"],
+                method="ivfpq", lists=8, quantizer="pq", code_bits=8, pq_m=4, probes=4,
+            ),
         ]
 """
+
+# What the index with lists has, as PostgreSQL shows it.
+LISTS = ["code_bits=8", "lists=8", "method=ivfpq", "pq_m=4", "probes=4", "quantizer=pq"]
 
 EXTENSION = """
 from django.db import migrations
@@ -55,7 +62,10 @@ from gpuann.django import AlterGpuannIndex
 
 class Migration(migrations.Migration):
     dependencies = [("items", "0002_initial")]
-    operations = [AlterGpuannIndex("item", "items_embedding", ef_search=300, m=None)]
+    operations = [
+        AlterGpuannIndex("item", "items_embedding", ef_search=300, m=None),
+        AlterGpuannIndex("item", "items_lists", probes=8),
+    ]
 """
 
 CONCURRENTLY = """
@@ -139,6 +149,7 @@ def test_a_migration_installs_the_extension_and_makes_the_index(
     project: Path, database: Database
 ) -> None:
     assert database.options("items_embedding") == ["ef_search=200", "m=24"]
+    assert database.options("items_lists") == LISTS
     assert "USING gpuann" in database.value("SELECT pg_get_indexdef('items_embedding'::regclass)")
     assert f"::halfvec({DIMS})) halfvec_l2_ops" in database.value(
         "SELECT pg_get_indexdef('items_half'::regclass)"
@@ -193,8 +204,10 @@ def test_an_option_changes_in_place_and_back(project: Path, database: Database) 
     assert "ALTER INDEX" in manage("sqlmigrate", "items", "0003")
     manage("migrate", "items", "0003")
     assert database.options("items_embedding") == ["ef_search=300"]
+    assert "probes=8" in database.options("items_lists")
     manage("migrate", "items", "0002")
     assert database.options("items_embedding") == ["ef_search=200", "m=24"]
+    assert database.options("items_lists") == LISTS
     manage("migrate", "items", "0003")
     assert database.file("items_embedding") == before
 
@@ -207,8 +220,9 @@ def test_after_that_makemigrations_wants_nothing_else(project: Path) -> None:
 
     after = MigrationLoader(None, ignore_no_migrations=True).project_state()
     wanted = ProjectState.from_apps(apps)
-    index = wanted.models["items", "item"].options["indexes"][0]
-    index.options = {"m": None, "ef_construction": None, "ef_search": 300, "mirror": None}
+    graph, _, lists = wanted.models["items", "item"].options["indexes"]
+    graph.options = {**graph.options, "m": None, "ef_search": 300}
+    lists.options = {**lists.options, "probes": 8}
     assert MigrationAutodetector(after, wanted)._detect_changes() == {}
 
 
@@ -228,6 +242,6 @@ def test_what_the_operation_cannot_do_it_refuses() -> None:
     from gpuann.django import AlterGpuannIndex
 
     with pytest.raises(TypeError):
-        AlterGpuannIndex("item", "items_embedding", lists=10)
+        AlterGpuannIndex("item", "items_embedding", list=10)
     with pytest.raises(ValueError):
         AlterGpuannIndex("item", "items_embedding")

@@ -60,6 +60,10 @@ with create_engine("postgresql+psycopg:///app").connect() as connection:
         upgrade()
     options = "SELECT array_to_string(reloptions, ' ') FROM pg_class WHERE relname = 'items_cosine'"
     assert connection.exec_driver_sql(options).scalar() == "ef_search=200"
+    options = options.replace("cosine", "lists")
+    assert connection.exec_driver_sql(options).scalar() == (
+        "method=ivfpq quantizer=rabitq code_bits=4 probes=50"
+    )
     with Operations.context(context), context.begin_transaction():
         downgrade()
 """

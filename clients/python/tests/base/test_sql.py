@@ -1,10 +1,13 @@
 """The statements of the package itself, on a live server."""
 
+import re
+
 import gpuann
 import psycopg
 import pytest
 
 from conftest import DIMS, Database, vector
+from documents import CLIENTS_MD
 
 
 def test_the_package_has_the_version_of_the_extension(items: Database) -> None:
@@ -58,9 +61,68 @@ def test_options_change_without_a_build(items: Database) -> None:
     assert items.file("c") == before
 
 
+def test_the_package_knows_every_option_of_the_server(items: Database) -> None:
+    """PostgreSQL names the ones that it knows not; each of ours it takes, by its method."""
+    lists = {"lists": 10, "quantizer": "pq", "code_bits": 8, "pq_m": 4, "probes": 3}
+    for method, options in (
+        ("graph", {"m": 8, "ef_construction": 32}),
+        ("ivfpq", lists),
+    ):
+        items.run(
+            gpuann.create_index(
+                "items",
+                "embedding",
+                "vector_l2_ops",
+                name=method,
+                method=method,
+                ef_search=20,
+                mirror=True,
+                **options,
+            )
+        )
+        written = {"method": method, "ef_search": 20, "mirror": "on", **options}
+        assert items.options(method) == sorted(f"{name}={value}" for name, value in written.items())
+    reference = (CLIENTS_MD.parent / "reference.md").read_text()
+    documented = re.findall(
+        r"^\| `([a-z_]+)` \|[^\n]*\| (?:when the index is built|with the next scan) \|",
+        reference,
+        re.M,
+    )
+    assert sorted(documented) == sorted(gpuann.IndexOptions.__annotations__)
+
+
+def test_lists_are_searched_as_broadly_as_the_option_says(items: Database) -> None:
+    items.run(
+        gpuann.create_index(
+            "items", "embedding", "vector_cosine_ops", name="l", method="ivfpq", lists=50
+        )
+    )
+    assert items.value("SELECT lists FROM gpuann_lists('l')") == 50
+    before = items.file("l")
+    items.run(gpuann.alter_index("l", probes=50))
+    assert items.file("l") == before
+    query = "SELECT id FROM items ORDER BY embedding <=> %s::vector LIMIT 5"
+    expected = items.nearest(vector(0.5), "<=>")
+    assert [row[0] for row in items.run(query, vector(0.5))] == expected
+    visited = "SELECT visited FROM gpuann_last_scan()"
+    broad = items.value(visited)
+    with items.connection.transaction():
+        items.run(gpuann.set_local(probes=1, rerank=1))
+        items.run(query, vector(0.5))
+        assert items.value(visited) < broad
+    items.run(gpuann.alter_index("l", probes=None))
+    assert items.options("l") == ["lists=50", "method=ivfpq"]
+
+
+def test_options_of_the_other_method_are_refused_by_the_server(items: Database) -> None:
+    for options in ({"method": "ivfpq", "m": 16}, {"lists": 10}):
+        with pytest.raises(psycopg.Error, match="is not one of method"):
+            items.run(gpuann.create_index("items", "embedding", "vector_l2_ops", **options))
+
+
 def test_options_and_values_that_cannot_be_are_refused() -> None:
     with pytest.raises(TypeError):
-        gpuann.create_index("items", "embedding", "vector_l2_ops", lists=100)
+        gpuann.create_index("items", "embedding", "vector_l2_ops", list=100)
     with pytest.raises(ValueError):
         gpuann.set_local(iterative_scan="off'; --")
     with pytest.raises(ValueError):

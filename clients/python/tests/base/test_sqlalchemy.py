@@ -46,6 +46,20 @@ Index(
     postgresql_with={"ef_search": 100},
 )
 
+Index(
+    "items_lists",
+    Item.embedding,
+    postgresql_using="gpuann",
+    postgresql_ops={"embedding": "vector_ip_ops"},
+    postgresql_with={
+        "method": "ivfpq",
+        "lists": 8,
+        "quantizer": "rabitq",
+        "code_bits": 4,
+        "probes": 8,
+    },
+)
+
 
 @pytest.fixture
 def engine(items: Database) -> Iterator[Engine]:
@@ -69,6 +83,20 @@ def test_metadata_makes_indexes_that_queries_use(
         half = cast(Item.embedding, HALFVEC(DIMS)).cosine_distance(vector(0.5))
         assert len(list(session.scalars(select(Item.id).order_by(half).limit(5)))) == 5
     assert (scanned("items_embedding"), scanned("items_half")) == (7, 1)
+
+
+def test_lists_are_made_and_used(
+    engine: Engine, database: Database, scanned: Callable[[str], int]
+) -> None:
+    # The table was empty, and lists stay as the build made them.
+    database.run("REINDEX INDEX items_lists")
+    assert database.value("SELECT lists FROM gpuann_lists('items_lists')") == 8
+    assert "method=ivfpq" in database.options("items_lists")
+    scanned("items_lists")
+    with Session(engine) as session:
+        nearest = select(Item.id).order_by(Item.embedding.max_inner_product(vector(0.5))).limit(5)
+        assert list(session.scalars(nearest)) == database.nearest(vector(0.5), "<#>")
+    assert scanned("items_lists") == 1
 
 
 def test_settings_hold_for_a_transaction_of_a_session(engine: Engine) -> None:

@@ -55,13 +55,26 @@ def test_pgvectorstore_makes_the_index_and_uses_it(
 ) -> None:
     store = PGVectorStore.create_sync(engine, Numbers(), "documents")
     store.apply_vector_index(GpuannIndex(name="documents_embedding", m=20, ef_search=100))
-    assert database.options("documents_embedding") == ["ef_search=100", "m=20"]
+    assert database.options("documents_embedding") == ["ef_search=100", "m=20", "method=graph"]
     expected = nearest(database, "documents", "content", "<=>")
     scanned("documents_embedding")
     for _ in range(7):
         assert [found.page_content for found in store.similarity_search("0.5", k=5)] == expected
     assert scanned("documents_embedding") == 7
     store.drop_vector_index("documents_embedding")
+
+
+def test_pgvectorstore_makes_lists(
+    engine: PGEngine, database: Database, scanned: Callable[[str], int]
+) -> None:
+    store = PGVectorStore.create_sync(engine, Numbers(), "documents")
+    store.apply_vector_index(GpuannIndex(name="documents_lists", method="ivfpq", lists=8, probes=8))
+    assert database.options("documents_lists") == ["lists=8", "method=ivfpq", "probes=8"]
+    expected = nearest(database, "documents", "content", "<=>")
+    scanned("documents_lists")
+    assert [found.page_content for found in store.similarity_search("0.5", k=5)] == expected
+    assert scanned("documents_lists") == 1
+    store.drop_vector_index("documents_lists")
 
 
 def test_pgvectorstore_sends_query_options(engine: PGEngine, database: Database) -> None:

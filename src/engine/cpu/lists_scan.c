@@ -15,6 +15,7 @@
 
 #include "engine/cpu/lists_scan.h"
 #include "engine/select.h"
+#include "engine/units/merge.h"
 
 #define CHOSEN_FIRST	256		/* room for chosen rows at first */
 
@@ -223,10 +224,15 @@ list_scan_block(ListScan *scan, const ListBlock *block, uint32_t places, float b
 }
 
 void
-list_scan_merge(ListScan *scan, const ListScan *other)
+list_scan_merge(ListScan *scan, ListScan *other)
 {
-	for (uint32_t i = 0; i < other->nnear; i++)
-		(void) farthest_offer(scan->near, &scan->nnear, scan->near_room, other->near[i]);
+	TopK		near = {.heap = scan->near, .count = scan->nnear, .k = scan->near_room};
+	TopK		part = {.heap = other->near, .count = other->nnear, .k = other->near_room};
+	MergeCounters counters = {0};
+
+	merge_one(&near, &part, &counters);
+	scan->nnear = near.count;
+	other->nnear = 0;
 	for (uint32_t i = 0; i < other->nchosen; i++)
 		choose(scan, other->chosen[i].slot, (float) other->chosen[i].distance);
 	scan->estimated += other->estimated;

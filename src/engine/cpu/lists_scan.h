@@ -47,8 +47,8 @@ extern void list_scan_end(ListScan *scan);
 /* Scan `places` codes of a block of a list at this distance. */
 extern void list_scan_block(ListScan *scan, const ListBlock *block, uint32_t places, float base);
 
-/* Add what another part of the query has chosen. */
-extern void list_scan_merge(ListScan *scan, const ListScan *other);
+/* Add what another part of the query has chosen, which it gives up. */
+extern void list_scan_merge(ListScan *scan, ListScan *other);
 
 /*
  * Measure what was chosen, nearest lower bounds first, until these exclude the

@@ -1,6 +1,6 @@
 /*
  * units_test_placement.c
- *		Placement, beside the algorithm as the paper prints it, repaired, and its
+ *		Placement, beside the algorithm as the paper prints it, repaired; mending.
  *		mending.
  */
 #include "units_test.h"
@@ -274,7 +274,7 @@ test_spare(void)
 	report("spare memory is used for further copies, and without a limit every unit has all");
 }
 
-/* Apply moves to a copy of a placement, checking that no list is ever without a unit. */
+/* Apply moves to a placement: no list is ever without a unit. */
 static void
 check_moves(UnitPlacement *before, const UnitPlacement *after, const UnitMove *moves,
 			uint32_t count)

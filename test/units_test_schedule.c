@@ -18,9 +18,9 @@ test_golden(void)
 	ListLoad	loads[] = {{.cost = 5}, {.cost = 7}, {.cost = 10}, {.cost = 1}};
 	UnitPair	pairs[] = {{0, 0}, {0, 2}, {1, 3}, {1, 1}, {2, 1}, {2, 0}, {3, 2}};
 	/*
-	 * One unit: 2 twice on unit 0 (20), 3 on unit 1 (1). Then list 1: query 1 on
-	 * unit 1 (8), query 2 on unit 1 (15). List 0: query 0 on 1 (20); query 2 on
-	 * 0, the lower of two at 20.
+	 * One unit: 2 twice on unit 0 (20), 3 on unit 1 (1). Then list 1: queries 1
+	 * and 2 on unit 1 (8, 15). List 0: query 0 on 1 (20); query 2 on 0, the
+	 * lower of two at 20.
 	 */
 	UnitPair	expected[] = {{2, 0}, {0, 2}, {3, 2}, {0, 0}, {1, 1}, {2, 1}, {1, 3}};
 	EngineError error;
@@ -210,7 +210,7 @@ test_balance(void)
 	CHECK(placed <= 1.10);
 	CHECK(scattered > placed * 1.1);
 	CHECK(balance(&world, 8, COPIES_SPARE, 0, pairs, 1000) <= 1.01);
-	/* of a small batch, spare copies make more even what placement alone does not */
+	/* of a small batch, spare copies even out what placement alone does not */
 	few = balance(&world, 8, COPIES_ONE, 0, pairs, 16);
 	CHECK(balance(&world, 8, COPIES_SPARE, 2 * 1024 * 16 * 500 / 8, pairs, 16) < few);
 	world_free(&world);

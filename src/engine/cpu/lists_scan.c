@@ -179,7 +179,8 @@ consider(ListScan *scan, const ListBlock *block, uint32_t place, uint32_t slot, 
 }
 
 void
-list_scan_block(ListScan *scan, const ListBlock *block, uint32_t places, float base)
+list_scan_block(ListScan *scan, const ListBlock *block, uint32_t places, float base,
+				const BlockWords *words, uint32_t words_changes)
 {
 	const Lists *lists = scan->task->entry->mirror->lists;
 	float		estimates[QUANTIZER_BLOCK] __attribute__((aligned(64)));
@@ -197,7 +198,12 @@ list_scan_block(ListScan *scan, const ListBlock *block, uint32_t places, float b
 	for (;;)
 	{
 		changes = atomic_load_explicit(&block->changes, memory_order_acquire);
-		block_estimate(lists->quantizer, scan->tables, base, list_codes(block), estimates, lower);
+		if (words != NULL && words_changes == changes)
+			block_estimate_words(lists->quantizer, scan->tables, base, list_codes(block), words,
+								 estimates, lower);
+		else
+			block_estimate(lists->quantizer, scan->tables, base, list_codes(block), estimates,
+						   lower);
 		bits = block_within(lists->quantizer,
 							scan->choice == CHOOSE_BY_ESTIMATE ? estimates : lower, scan->limit);
 		if (places < QUANTIZER_BLOCK)

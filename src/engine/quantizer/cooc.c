@@ -7,10 +7,7 @@
 #include <string.h>
 
 #include "engine/quantizer/cooc.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "engine/quantizer/pq.h"
 
 /* The items of a set that a code has, as a mask. */
 static uint32_t
@@ -149,6 +146,12 @@ cooc_extend(const CoocSets *sets, const uint16_t *table, uint32_t *extended)
 	}
 }
 
+void
+cooc_prepare(const CoocSets *sets, const void *tables, uint32_t *extended)
+{
+	cooc_extend(sets, (const uint16_t *) ((const PqTables *) tables + 1), extended);
+}
+
 uint32_t
 cooc_sum(const uint32_t *extended, const uint16_t *words)
 {
@@ -190,64 +193,17 @@ cooc_block_set(const CoocSets *sets, const unsigned char *codes, size_t stride, 
 	}
 }
 
-static void
-sums_portable(const uint32_t *extended, const uint16_t *words, uint32_t length, uint32_t *sums)
+/*
+ * Look-ups do not wait for each other. Gathers of AVX2 and AVX-512 were slower: 291 and 362 million rows a second instead of
+ * 383. (bench/results/cooc-2-cores.md)
+ */
+void
+cooc_block_sums(const uint32_t *extended, const uint16_t *words, uint32_t length, uint32_t *sums)
 {
 	memset(sums, 0, QUANTIZER_BLOCK * sizeof(uint32_t));
 	for (uint32_t j = 0; j < length; j++, words += QUANTIZER_BLOCK)
 		for (uint32_t i = 0; i < QUANTIZER_BLOCK; i++)
 			sums[i] += extended[words[i]];
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static void
-sums_avx2(const uint32_t *extended, const uint16_t *words, uint32_t length, uint32_t *sums)
-{
-	__m256i		sum[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
-		_mm256_setzero_si256()};
-
-	for (uint32_t j = 0; j < length; j++, words += QUANTIZER_BLOCK)
-		for (int i = 0; i < 4; i++)
-			sum[i] = _mm256_add_epi32(sum[i], _mm256_i32gather_epi32(
-				(const int *) extended,
-				_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *) (const void *) (words + 8 * i))),
-				4));
-	for (int i = 0; i < 4; i++)
-		_mm256_storeu_si256((__m256i *) (void *) (sums + 8 * i), sum[i]);
-}
-
-__attribute__((target("avx512f"))) static void
-sums_avx512(const uint32_t *extended, const uint16_t *words, uint32_t length, uint32_t *sums)
-{
-	__m512i		low = _mm512_setzero_si512();
-	__m512i		high = _mm512_setzero_si512();
-
-	for (uint32_t j = 0; j < length; j++, words += QUANTIZER_BLOCK)
-	{
-		__m256i		first = _mm256_loadu_si256((const __m256i *) (const void *) words);
-		__m256i		second = _mm256_loadu_si256((const __m256i *) (const void *) (words + 16));
-
-		low = _mm512_add_epi32(low, _mm512_i32gather_epi32(_mm512_cvtepu16_epi32(first), extended, 4));
-		high = _mm512_add_epi32(high,
-								_mm512_i32gather_epi32(_mm512_cvtepu16_epi32(second), extended, 4));
-	}
-	_mm512_storeu_si512(sums, low);
-	_mm512_storeu_si512(sums + 16, high);
-}
-#endif
-
-void
-cooc_block_sums(const uint32_t *extended, const uint16_t *words, uint32_t length, SimdLevel level,
-				uint32_t *sums)
-{
-#if defined(__x86_64__)
-	if (level == SIMD_AVX512)
-		sums_avx512(extended, words, length, sums);
-	else if (level == SIMD_AVX2)
-		sums_avx2(extended, words, length, sums);
-	else
-#endif
-		sums_portable(extended, words, length, sums);
 }
 
 /* ---- the gate ---- */

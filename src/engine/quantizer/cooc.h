@@ -79,6 +79,9 @@ extern bool cooc_decode(const CoocSets *sets, const uint16_t *words, unsigned ch
 extern size_t cooc_table_entries(const CoocSets *sets);
 extern void cooc_extend(const CoocSets *sets, const uint16_t *table, uint32_t *extended);
 
+/* The same of what quantizer_prepare() has made for a query. */
+extern void cooc_prepare(const CoocSets *sets, const void *tables, uint32_t *extended);
+
 /* The sum over the words of a row. */
 extern uint32_t cooc_sum(const uint32_t *extended, const uint16_t *words);
 
@@ -93,9 +96,9 @@ extern uint32_t cooc_block_length(const CoocSets *sets, const unsigned char *cod
 extern void cooc_block_set(const CoocSets *sets, const unsigned char *codes, size_t stride,
 						   uint32_t length, uint16_t *words);
 
-/* Sums of all rows of a block, at a SIMD level. */
+/* Sums of all rows of a block. */
 extern void cooc_block_sums(const uint32_t *extended, const uint16_t *words, uint32_t length,
-							SimdLevel level, uint32_t *sums);
+							uint32_t *sums);
 
 /* What encoding a list would give. */
 typedef struct CoocGain

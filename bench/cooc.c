@@ -3,9 +3,11 @@
  *		What co-occurrence codes give and cost on this processor: words saved,
  *		mining, sums of a block beside those of plain codes.
  *
- * cooc [rows] [parts]. Worlds of codes of one list: of groups of near-duplicates
- * whose codes differ with the probability that the first column says, and
- * uniform ones. A scan is that of one list for one query; the best of five.
+ *	cooc [rows] [parts]
+ *
+ * Codes of one list: of groups of near-duplicates, whose codes differ with the
+ * probability that the first column says; with 1 they are uniform. A scan is
+ * that of one list for one query; the best of five.
  */
 #include "program.h"
 #include "engine/quantizer/cooc.h"
@@ -65,8 +67,8 @@ static void
 scan_plain(Forms *forms)
 {
 	for (uint32_t i = 0; i < forms->rows; i++)
-		forms->sink += (uint32_t) sum_lookups8(forms->table, forms->codes + (size_t) i * forms->parts,
-											   forms->parts);
+		forms->sink += (uint32_t) sum_lookups8(
+			forms->table, forms->codes + (size_t) i * forms->parts, forms->parts);
 }
 
 /* Make the sums that only this query and list have, and scan words. */
@@ -176,9 +178,10 @@ int
 main(int argc, char **argv)
 {
 	static const double noises[] = {0, .03, .1, .2, .4, 1};
-	uint32_t	rows = argc > 1 ? (uint32_t) atoi(argv[1]) / QUANTIZER_BLOCK * QUANTIZER_BLOCK : 8192;
+	uint32_t	rows = argc > 1 ? (uint32_t) atoi(argv[1]) : 8192;
 	uint32_t	parts = argc > 2 ? (uint32_t) atoi(argv[2]) : 16;
 
+	rows -= rows % QUANTIZER_BLOCK;
 	if (rows < QUANTIZER_BLOCK || parts < COOC_LENGTH || parts > COOC_MOST_PARTS)
 	{
 		fprintf(stderr, "usage: cooc [rows] [parts]\n");

@@ -1,7 +1,7 @@
 /*
  * codes_test_cooc.c
- *		Co-occurrence codes: the paper's example, codes that come back, sums that
- *		are equal, planted sets that are found. (memanns.md, 6.14 to 6.17)
+ *		Co-occurrence codes: the paper's example, codes that come back, sums
+ *		that are equal, planted sets that are found. (memanns.md, 6.14 to 6.17)
  */
 #include "codes_test.h"
 #include "engine/quantizer/cooc.h"
@@ -120,7 +120,7 @@ test_rows(void)
 			{
 				uint32_t	rows = 700;
 				unsigned char *codes =
-					make_codes(rows, all_parts[i], world == 0 ? 0 : 20 * (uint32_t) world, .05 * world);
+					make_codes(rows, all_parts[i], 20 * (uint32_t) world, .05 * world);
 				CoocSets   *sets = mine(codes, rows, all_parts[i], 0, (CoocChoice) choice);
 
 				CHECK(sets != NULL && sets->count <= COOC_SETS);
@@ -175,7 +175,8 @@ test_planted(void)
 			for (uint32_t set = 0; found[turn] != NULL && set < 4; set++)
 				CHECK(has_set(found[turn], &planted[set]));
 		}
-		CHECK(memcmp(found[0], found[1], sizeof(CoocSets) + found[0]->count * sizeof(CoocSet)) == 0);
+		CHECK(memcmp(found[0], found[1],
+					 sizeof(CoocSets) + found[0]->count * sizeof(CoocSet)) == 0);
 		free(none);
 		free(found[0]);
 		free(found[1]);
@@ -199,7 +200,8 @@ test_gate(void)
 
 	printf("# near-duplicates: %.2f of words saved, %.2f after padding, %.2f sorted; "
 		   "by frequency %.2f; loose groups %.2f\n",
-		   1 - (double) gain.words / (8000 * 16), gain.gain, sorted.gain, overlapping.gain, other.gain);
+		   1 - (double) gain.words / (8000 * 16), gain.gain, sorted.gain, overlapping.gain,
+		   other.gain);
 	CHECK(cooc_pays(&gain) && sorted.gain >= gain.gain && gain.gain > overlapping.gain);
 	CHECK(sorted.words == gain.words && sorted.padded >= sorted.words);
 	CHECK(!cooc_pays(&other));

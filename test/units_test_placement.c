@@ -1,6 +1,6 @@
 /*
  * units_test_placement.c
- *		Placement, beside the algorithm as the paper prints it, repaired; mending.
+ *		Placement, beside the algorithm step by step, and its mending.
  *		mending.
  */
 #include "units_test.h"

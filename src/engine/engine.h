@@ -94,7 +94,7 @@ typedef enum QuantizerKind
 	QUANTIZER_PQ = 3			/* 4 or 8 bits a sub-space (Jegou, Douze, Schmid 2011) */
 } QuantizerKind;
 
-/* Whether pq codes of lists are kept as co-occurrence codes too (cooc.h there). */
+/* Whether pq codes of lists have co-occurrence codes beside them (cooc.h). */
 typedef enum CoocMode
 {
 	COOC_AUTO = 0,				/* with 16 sub-spaces, of lists where that saves enough words */

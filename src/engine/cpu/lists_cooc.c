@@ -4,8 +4,8 @@
  *		memanns.md, 7.2)
  *
  * They are a second form of codes that are there, so rows may be without them.
- * When a list has enough rows, sets are mined from its codes; they stay. Each
- * segment is encoded once it has no room left: it is an eighth of its list or
+ * When a list has enough rows, sets are mined from a sample of its codes; they
+ * stay. Each segment is encoded once it has no room left: it is an eighth of its list or
  * more, so few rows are plain. A block in which a hole is filled later counts
  * the change, and is scanned by its plain codes from then on; a death changes no
  * code. Where memory is short, or nothing is saved, lists stay plain.
@@ -16,7 +16,8 @@
 #include "engine/cpu/lists.h"
 
 #define COOC_PARTS		16		/* sub-spaces where COOC_AUTO looks for sets */
-#define GROWN			5 / 4	/* after which a list without sets is looked at again */
+#define GROWN			2		/* times, after which a list without sets is looked at again */
+#define MINED_BLOCKS	256		/* of a list, at most, from which sets are mined */
 
 /* Whether lists of a mirror are encoded at all. */
 static bool
@@ -46,32 +47,35 @@ full_places(const List *list)
 	return places;
 }
 
-/* Copy the codes of the first places of a list. */
+/* Copy the codes of every step-th of the first blocks of a list. */
 static void
-copy_codes(const Lists *lists, const List *list, uint32_t places, unsigned char *codes)
+copy_codes(const Lists *lists, const List *list, uint32_t blocks, uint32_t step,
+		   unsigned char *codes)
 {
 	size_t		bytes = QUANTIZER_BLOCK * block_code_stride(&lists->shape);
+	uint32_t	number = 0;
 
-	for (const ListSegment *segment = atomic_load(&list->first); places > 0;
+	for (const ListSegment *segment = atomic_load(&list->first); number < blocks;
 		 segment = atomic_load(&segment->next))
-		for (uint32_t i = 0; i < segment->blocks && places > 0; i++)
-		{
-			memcpy(codes, list_codes(list_block(lists, segment, i)), bytes);
-			codes += bytes;
-			places -= QUANTIZER_BLOCK;
-		}
+		for (uint32_t i = 0; i < segment->blocks && number < blocks; i++, number++)
+			if (number % step == 0)
+			{
+				memcpy(codes, list_codes(list_block(lists, segment, i)), bytes);
+				codes += bytes;
+			}
 }
 
-/* Whether a list with these sets is to be encoded. */
+/* Whether a list of which this is a sample is to be encoded with these sets. */
 static bool
 sets_pay(const MirrorSpec *spec, const CoocSets *sets, const unsigned char *codes, size_t stride,
-		 uint32_t places)
+		 uint32_t sampled, uint32_t places)
 {
 	CoocGain	gain;
 
 	if (sets->count == 0 || spec->lists.cooc == COOC_ON)
 		return sets->count > 0;
-	gain = cooc_gain(sets, codes, stride, places, false);
+	gain = cooc_gain(sets, codes, stride, sampled, false);
+	gain.rows = places;
 	return cooc_pays(&gain);
 }
 
@@ -82,23 +86,26 @@ mine_list(Mirror *mirror, uint32_t number, uint32_t places)
 	Lists	   *lists = mirror->lists;
 	List	   *list = &lists->lists[number];
 	size_t		stride = block_code_stride(&lists->shape);
-	CoocMining	mining = {.stride = stride, .rows = places, .parts = lists->shape.parts,
+	uint32_t	blocks = places / QUANTIZER_BLOCK;
+	uint32_t	step = (blocks + MINED_BLOCKS - 1) / MINED_BLOCKS;
+	uint32_t	sampled = (blocks + step - 1) / step * QUANTIZER_BLOCK;
+	CoocMining	mining = {.stride = stride, .rows = sampled, .parts = lists->shape.parts,
 						  .seed = lists->shape.seed + number, .choice = COOC_COVER};
-	uint64_t	bytes = cooc_mine_bytes(&mining) + places * stride;
+	uint64_t	bytes = cooc_mine_bytes(&mining) + sampled * stride;
 	unsigned char *codes;
 	CoocSets   *sets = NULL;
 
 	list->mined = places;
 	if (!lists_charge(mirror, bytes))
 		return;
-	codes = malloc(places * stride);
+	codes = malloc(sampled * stride);
 	if (codes != NULL)
 	{
-		copy_codes(lists, list, places, codes);
+		copy_codes(lists, list, blocks, step, codes);
 		mining.codes = codes;
 		sets = cooc_mine(&mining);
 	}
-	if (sets != NULL && !sets_pay(&mirror->spec, sets, codes, stride, places))
+	if (sets != NULL && !sets_pay(&mirror->spec, sets, codes, stride, sampled, places))
 	{
 		free(sets);
 		sets = NULL;

@@ -22,7 +22,7 @@ EXTENSION_ROOMS = base page lists client link mirror scan build plan inspect lau
 CUDA_ROOMS = common quantizer exact graph link lists engine
 
 EXTENSION_OBJS = $(patsubst %.c,%.o,$(wildcard $(EXTENSION_ROOMS:%=src/%/*.c) src/*.c))
-ENGINE_OBJS = $(patsubst %.c,%.o,$(wildcard src/engine/*.c src/engine/quantizer/*.c src/engine/cpu/*.c))
+ENGINE_OBJS = $(patsubst %.c,%.o,$(wildcard src/engine/*.c src/engine/quantizer/*.c src/engine/units/*.c src/engine/cpu/*.c))
 SERVER_OBJS = $(patsubst %.c,%.o,$(wildcard src/server/*.c))
 CUDA_OBJS = $(patsubst %.cu,%.o,$(wildcard $(CUDA_ROOMS:%=cuda/%/*.cu)))
 

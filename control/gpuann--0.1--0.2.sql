@@ -187,3 +187,24 @@ CREATE FUNCTION gpuann_lists(index regclass,
 
 COMMENT ON FUNCTION gpuann_lists(regclass) IS
 	'how the rows of an index with lists are spread over them, and how far rows added since its build are from their centroids';
+
+CREATE FUNCTION gpuann_list_placement(index regclass, units integer,
+	copies text DEFAULT 'work', capacity bigint DEFAULT NULL, probes float8[] DEFAULT NULL,
+	OUT unit integer, OUT lists bigint, OUT copied_lists bigint, OUT rows bigint, OUT bytes bigint,
+	OUT load float8, OUT scattered_load float8)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpuann_list_placement(regclass, integer, text, bigint, float8[]) IS
+	'how the lists of an index would be placed on several units, and how even their work would be';
+
+CREATE FUNCTION gpuann_list_schedule(index regclass, units integer,
+	copies text DEFAULT 'work', capacity bigint DEFAULT NULL, probes float8[] DEFAULT NULL,
+	queries integer DEFAULT 1000, lists integer DEFAULT 32, seed integer DEFAULT 1,
+	OUT unit integer, OUT pairs bigint, OUT lists_read bigint, OUT codes bigint,
+	OUT load float8, OUT scattered_load float8)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpuann_list_schedule(regclass, integer, text, bigint, float8[], integer, integer, integer) IS
+	'how a batch of queries, drawn by how often lists are probed, would be spread over several units';

@@ -98,13 +98,15 @@ foreach my $option (@options)
 
 # Options of lists.
 @options = table_after('## Options of lists');
-is(join(' ', sort map { $_->[0] } @options), 'code_bits lists pq_m probes quantizer', 'every option of lists is in the table');
+is(join(' ', sort map { $_->[0] } @options), 'code_bits cooc lists pq_m probes quantizer', 'every option of lists is in the table');
 foreach my $option (@options)
 {
 	my ($name, undef, $range) = @$option;
 	my ($rc, $out, $err) = $node->psql('postgres', "CREATE INDEX ON plain USING gpuann (v vector_l2_ops) WITH (method = ivfpq, $name = 1234567)");
 
-	like($err, $range =~ /^(\d+)–(\d+)/ ? qr/Valid values are between "$1" and "$2"/ : qr/Valid values are "rabitq", "pq" and "int8"/, "option $name: its range");
+	my @values = split /, /, $range =~ s/`//gr;
+	my $values = join(' and ', join(', ', map { qq("$_") } @values[ 0 .. $#values - 1 ]), qq("$values[-1]"));
+	like($err, $range =~ /^(\d+)–(\d+)/ ? qr/Valid values are between "$1" and "$2"/ : qr/Valid values are \Q$values\E/, "option $name: its range");
 }
 
 # Operator classes, each under its operator; and how many dimensions they take.

@@ -56,7 +56,10 @@ WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND d.refobjid
 ) s ORDER BY what COLLATE "C"};
 
 # Every view, and every function that SQL may call, with the index a_v for what it is about. What needs other arguments has its own.
-my %calls = (gpuann_estimate => 'SELECT * FROM gpuann_estimate(1000, 8)');
+my $with_lists = 'BEGIN; CREATE TABLE with_lists (v vector(3)); INSERT INTO with_lists VALUES (\'[1,2,3]\');
+	CREATE INDEX with_lists_v ON with_lists USING gpuann (v vector_l2_ops) WITH (method = ivfpq);';
+my %calls = (gpuann_estimate => 'SELECT * FROM gpuann_estimate(1000, 8)',
+	map { ($_ => "$with_lists SELECT * FROM $_('with_lists_v', 2); ROLLBACK") } qw(gpuann_list_placement gpuann_list_schedule));
 my $callable = q{
 SELECT c.relname || ': SELECT * FROM ' || c.relname FROM pg_depend d JOIN pg_class c ON c.oid = d.objid AND c.relkind = 'v'
 WHERE d.classid = 'pg_class'::regclass AND d.deptype = 'e' AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'gpuann')

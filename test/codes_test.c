@@ -187,7 +187,8 @@ main(void)
 		test_sums();
 		test_kmeans();
 		test_blocks();
-	test_golden();
+		test_golden();
+		test_cooc();
 		test_estimates();
 		test_recall();
 	}

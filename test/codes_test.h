@@ -67,6 +67,10 @@ extern void test_blocks(void);
 
 extern void test_golden(void);
 
+/* ---- codes_test_cooc.c ---- */
+
+extern void test_cooc(void);
+
 /* ---- codes_test_recall.c ---- */
 
 extern void test_recall(void);

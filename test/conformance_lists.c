@@ -16,7 +16,8 @@
 const ListSpec codes[CODES] = {
 	{.quantizer = QUANTIZER_INT8, .bits = 8},	{.quantizer = QUANTIZER_RABITQ, .bits = 1},
 	{.quantizer = QUANTIZER_RABITQ, .bits = 3}, {.quantizer = QUANTIZER_RABITQ, .bits = 8},
-	{.quantizer = QUANTIZER_PQ, .bits = 4},		{.quantizer = QUANTIZER_PQ, .bits = 8},
+	{.quantizer = QUANTIZER_PQ, .bits = 4},
+	{.quantizer = QUANTIZER_PQ, .bits = 8, .cooc = COOC_ON},
 	{.quantizer = QUANTIZER_PQ, .bits = 4}};
 
 /* Metrics and types that lists are for. */

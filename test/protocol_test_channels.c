@@ -333,7 +333,7 @@ fuzz_channel(World *world, AreaChannel *channel, uint64_t *random)
 		channel->request.spec.method = METHOD_IVFPQ;
 		channel->request.spec.degree = 1;
 		channel->request.spec.lists =
-			(ListSpec){1 + (uint32_t) right % 20, QUANTIZER_RABITQ, 1, 0, right};
+			(ListSpec){1 + (uint32_t) right % 20, QUANTIZER_RABITQ, 1, 0, right, COOC_AUTO};
 	}
 	/* Entry 0 must keep its mirror and rows. */
 	if (channel->request.mirror == 0 && channel->request.op != CHANNEL_SEARCH &&

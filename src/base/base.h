@@ -102,6 +102,7 @@ typedef struct GpuannOptions
 	int			code_bits;
 	int			pq_m;
 	int			probes;
+	int			cooc;			/* CoocMode */
 } GpuannOptions;
 
 /* What an operator class indexes: returned by its support function 2. */

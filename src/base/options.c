@@ -45,6 +45,13 @@ static relopt_enum_elt_def quantizer_options[] = {
 	{(const char *) NULL}
 };
 
+static relopt_enum_elt_def cooc_options[] = {
+	{"auto", COOC_AUTO},
+	{"on", COOC_ON},
+	{"off", COOC_OFF},
+	{(const char *) NULL}
+};
+
 /*
  * Refuse 0 where GPUANN_UNSET and positive numbers mean something.
  */
@@ -159,6 +166,10 @@ add_lists_options(void)
 	add_int_reloption(gpuann_relopt_kind, "probes",
 					  "Number of lists searched first, unless gpuann.probes is set", GPUANN_UNSET,
 					  GPUANN_MIN_PROBES, GPUANN_MAX_PROBES, ShareUpdateExclusiveLock);
+	add_enum_reloption(gpuann_relopt_kind, "cooc",
+					   "Lets mirrors scan pq codes by items that occur together", cooc_options,
+					   COOC_AUTO, gettext_noop("Valid values are \"auto\", \"on\" and \"off\"."),
+					   ShareUpdateExclusiveLock);
 }
 
 /*
@@ -212,7 +223,8 @@ static void
 check_option_names(Datum reloptions, bool lists)
 {
 	static const char *const of_graph[] = {"m", "ef_construction"};
-	static const char *const of_lists[] = {"lists", "quantizer", "code_bits", "pq_m", "probes"};
+	static const char *const of_lists[] = {"lists", "quantizer", "code_bits", "pq_m", "probes",
+											"cooc"};
 	const char *const *refused = lists ? of_graph : of_lists;
 	int			count = lists ? lengthof(of_graph) : lengthof(of_lists);
 	ListCell   *cell;
@@ -249,6 +261,10 @@ check_quantizer(const GpuannOptions *options)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("option \"pq_m\" is one of quantizer \"pq\" only"),
 						errhint("Leave it out, or add quantizer = pq.")));
+	if (options->cooc != COOC_AUTO && (!pq || options->code_bits == 4))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("option \"cooc\" is one of quantizer \"pq\" with 8 bits only"),
+						errhint("Leave it out, or use quantizer = pq, code_bits = 8.")));
 }
 
 /*
@@ -282,6 +298,9 @@ gpuann_parse_options(Datum reloptions, bool validate)
 		{.optname = "probes",
 		 .opttype = RELOPT_TYPE_INT,
 		 .offset = offsetof(GpuannOptions, probes)},
+		{.optname = "cooc",
+		 .opttype = RELOPT_TYPE_ENUM,
+		 .offset = offsetof(GpuannOptions, cooc)},
 	};
 	GpuannOptions *parsed;
 

@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ENGINE_ABI_VERSION	5
+#define ENGINE_ABI_VERSION	6
 
 #define ENGINE_MAX_SLOTS	0x7FFFFFFFu /* slots are below 2^31 */
 #define NO_SLOT				0xFFFFFFFFu /* an empty place of a graph row */
@@ -93,6 +93,14 @@ typedef enum QuantizerKind
 	QUANTIZER_RABITQ = 2,		/* 1 to 8 bits a dimension, after a rotation (Gao, Long 2024) */
 	QUANTIZER_PQ = 3			/* 4 or 8 bits a sub-space (Jegou, Douze, Schmid 2011) */
 } QuantizerKind;
+
+/* Whether pq codes of lists have co-occurrence codes beside them (cooc.h). */
+typedef enum CoocMode
+{
+	COOC_AUTO = 0,				/* with 16 sub-spaces, of lists where that saves enough words */
+	COOC_ON = 1,				/* of all lists, whatever it saves */
+	COOC_OFF = 2
+} CoocMode;
 
 /* Where the parts of a mirror live. */
 typedef enum Residency
@@ -237,6 +245,7 @@ typedef struct ListSpec
 	uint32_t	bits;			/* rabitq: a dimension; pq: a sub-space; int8: 8 */
 	uint32_t	parts;			/* pq: sub-spaces; else 0 */
 	uint64_t	seed;			/* of rotations, samples and training */
+	CoocMode	cooc;			/* COOC_ON: pq of 8 bits only. No answer depends on it */
 } ListSpec;
 
 typedef struct MirrorSpec

@@ -25,6 +25,14 @@ check_method(const MirrorSpec *spec, EngineError *error)
 					 (int) spec->metric, spec->dims);
 		return ENGINE_UNSUPPORTED;
 	}
+	if (spec->lists.cooc > COOC_OFF || (spec->lists.cooc == COOC_ON &&
+		(spec->lists.quantizer != QUANTIZER_PQ || spec->lists.bits != 8)))
+	{
+		engine_error(error, ENGINE_INVALID,
+					 "co-occurrence codes (mode %d) are of pq codes of 8 bits only",
+					 (int) spec->lists.cooc);
+		return ENGINE_INVALID;
+	}
 	if (spec->degree == 1 && spec->lists.lists >= 1 && spec->lists.lists <= ENGINE_MAX_LISTS)
 		return ENGINE_OK;
 	engine_error(error, ENGINE_INVALID, "%u lists are not between 1 and %d, or degree %u is not 1",

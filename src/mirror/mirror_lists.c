@@ -16,6 +16,20 @@
 
 StaticAssertDecl(FLOATS_AT_ONCE * sizeof(float) <= CHANNEL_DATA_BYTES, "they fit a channel");
 
+/*
+ * The option cooc. Pages may be of a build with other options; what cannot have
+ * such codes goes without.
+ */
+static CoocMode
+cooc_mode(const MirrorSlice *slice, const ListFormat *lists)
+{
+	const GpuannOptions *options = (const GpuannOptions *) slice->index->rd_options;
+
+	if (options == NULL || lists->quantizer != QUANTIZER_PQ || lists->bits != 8)
+		return COOC_AUTO;
+	return (CoocMode) options->cooc;
+}
+
 void
 lists_spec(const MirrorSlice *slice, ListSpec *spec)
 {
@@ -27,6 +41,7 @@ lists_spec(const MirrorSlice *slice, ListSpec *spec)
 	spec->bits = lists.bits;
 	spec->parts = lists.parts;
 	spec->seed = lists.seed;
+	spec->cooc = cooc_mode(slice, &lists);
 }
 
 /* Floats of the centroids, and of the codebook behind them. */

@@ -56,9 +56,8 @@ beyond_reserved(const Lists *lists, uint64_t used)
 	return used > lists->reserved ? used - lists->reserved : 0;
 }
 
-/* Give bytes back to the budget. */
-static void
-discharge(Mirror *mirror, uint64_t bytes)
+void
+lists_discharge(Mirror *mirror, uint64_t bytes)
 {
 	Lists	   *lists = mirror->lists;
 	uint64_t	before = atomic_fetch_sub(&lists->used, bytes);
@@ -67,13 +66,9 @@ discharge(Mirror *mirror, uint64_t bytes)
 					 beyond_reserved(lists, before) - beyond_reserved(lists, before - bytes));
 }
 
-/*
- * Charge the budget for more bytes, as far as they are not reserved; false: not
- * under the limit. Threads may charge at once, so the sum is compared after
- * charging.
- */
-static bool
-charge(Mirror *mirror, uint64_t bytes)
+/* Threads may charge at once, so the sum is compared after charging. */
+bool
+lists_charge(Mirror *mirror, uint64_t bytes)
 {
 	Lists	   *lists = mirror->lists;
 	MemoryBudget *budget = mirror->budget;
@@ -83,7 +78,7 @@ charge(Mirror *mirror, uint64_t bytes)
 	atomic_fetch_add(&budget->graph, more);
 	if (more == 0 || budget_used(budget) <= budget->limit)
 		return true;
-	discharge(mirror, bytes);
+	lists_discharge(mirror, bytes);
 	return false;
 }
 
@@ -151,8 +146,11 @@ lists_free(Mirror *mirror)
 			 segment = next)
 		{
 			next = atomic_load(&segment->next);
+			free(atomic_load(&segment->words));
 			free(segment);
 		}
+	for (uint32_t i = 0; lists->lists != NULL && i < lists->count; i++)
+		free(atomic_load(&lists->lists[i].sets));
 	atomic_fetch_sub(&mirror->budget->graph, lists_bytes(lists));
 	if (lists->quantizer != NULL)
 		quantizer_close(lists->quantizer);
@@ -254,12 +252,12 @@ lists_reserve(Mirror *mirror, uint32_t number, uint32_t more)
 	blocks = (more - left + QUANTIZER_BLOCK - 1) / QUANTIZER_BLOCK;
 	if (blocks < list->room / QUANTIZER_BLOCK / GROWTH)
 		blocks = list->room / QUANTIZER_BLOCK / GROWTH;
-	if (!charge(mirror, segment_bytes(lists, blocks)))
+	if (!lists_charge(mirror, segment_bytes(lists, blocks)))
 		return false;
 	segment = mirror_memory(segment_bytes(lists, blocks));
 	if (segment == NULL)
 	{
-		discharge(mirror, segment_bytes(lists, blocks));
+		lists_discharge(mirror, segment_bytes(lists, blocks));
 		return false;
 	}
 	memset(segment, 0, segment_bytes(lists, blocks));

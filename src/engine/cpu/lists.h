@@ -16,7 +16,7 @@
 #define GPUANN_LISTS_H
 
 #include "engine/cpu/cpu.h"
-#include "engine/quantizer/blocks.h"
+#include "engine/quantizer/cooc.h"
 #include "engine/quantizer/lists_train.h"
 #include "engine/quantizer/nearest.h"
 
@@ -29,10 +29,27 @@ typedef struct ListBlock
 	_Atomic uint32_t slots[QUANTIZER_BLOCK]; /* NO_SLOT: a hole */
 } ListBlock;
 
+/* Where the co-occurrence codes of a block are; length 0: nowhere. */
+typedef struct CodedBlock
+{
+	uint32_t	changes;		/* of the block when it was encoded: it has not changed since, or
+								 * its plain codes are scanned */
+	uint32_t	length;
+	uint64_t	at;				/* of SegmentWords.words */
+} CodedBlock;
+
+/* Co-occurrence codes of a segment. */
+typedef struct SegmentWords
+{
+	uint16_t   *words;			/* behind blocks[] */
+	CodedBlock	blocks[];
+} SegmentWords;
+
 /* Blocks lie behind it, at the next cache line. */
 typedef struct ListSegment
 {
 	_Atomic(struct ListSegment *) next;
+	_Atomic(SegmentWords *) words; /* once it has no room left; or NULL */
 	uint32_t	blocks;
 } ListSegment;
 
@@ -46,6 +63,8 @@ typedef struct List
 	_Atomic uint32_t count;		/* places used, holes included */
 	uint32_t	holes;
 	uint32_t	hole;			/* no hole is before this place */
+	_Atomic(CoocSets *) sets;	/* of which segments are encoded; or NULL */
+	uint32_t	mined;			/* places when sets were looked for last */
 } List;
 
 struct Lists
@@ -94,6 +113,13 @@ extern void lists_add(Mirror *mirror, uint32_t list, uint32_t slot, const unsign
 /* Copy a slot's vector as float32, of length one under cosine. */
 extern void lists_read_row(const Mirror *mirror, uint32_t slot, float *row);
 
+/*
+ * Take bytes from the budget, as far as they were not reserved; give them back.
+ * False: not under the limit.
+ */
+extern bool lists_charge(Mirror *mirror, uint64_t bytes);
+extern void lists_discharge(Mirror *mirror, uint64_t bytes);
+
 /* Whether a slot has a place in the list that its row names. */
 static inline bool
 lists_has_place(const Mirror *mirror, uint32_t slot)
@@ -118,6 +144,9 @@ list_codes(const ListBlock *block)
 /* lists_link.c: JOB_LINK, JOB_GRAPH */
 extern EngineStatus lists_link(CpuJob *job, Worker *worker);
 extern EngineStatus lists_load(CpuJob *job, Worker *worker);
+
+/* lists_cooc.c: encode lists anew after a link */
+extern void lists_encode(CpuJob *job, Worker *worker);
 
 /* lists_learn.c: JOB_TRAIN */
 extern EngineStatus lists_learn(CpuJob *job, Worker *worker);

@@ -302,6 +302,8 @@ lists_link(CpuJob *job, Worker *worker)
 		for (uint32_t i = 0; i < job->link.count; i++)
 			bit64_set((uint64_t *) job->link.linked, i);
 	}
+	if (status == ENGINE_OK)
+		lists_encode(job, worker);
 	placing_end(&placing);
 	if (status != ENGINE_OK)
 		engine_error(&job->error, status, "linking of %u rows ended after %u, %s", count,
@@ -353,6 +355,8 @@ lists_load(CpuJob *job, Worker *worker)
 		status = copy_numbers(job, &placing, &job->error);
 	if (status == ENGINE_OK)
 		status = place_all(&placing, job->in.count, false, worker, &done);
+	if (status == ENGINE_OK)
+		lists_encode(job, worker);
 	if (status == ENGINE_NO_MEMORY || status == ENGINE_CANCELLED)
 		engine_error(&job->error, status, "%u rows did not get into lists", job->in.count);
 	placing_end(&placing);

@@ -15,6 +15,7 @@
 
 #include "engine/cpu/lists_scan.h"
 #include "engine/select.h"
+#include "engine/units/merge.h"
 
 #define CHOSEN_FIRST	256		/* room for chosen rows at first */
 
@@ -178,7 +179,8 @@ consider(ListScan *scan, const ListBlock *block, uint32_t place, uint32_t slot, 
 }
 
 void
-list_scan_block(ListScan *scan, const ListBlock *block, uint32_t places, float base)
+list_scan_block(ListScan *scan, const ListBlock *block, uint32_t places, float base,
+				const BlockWords *words, uint32_t words_changes)
 {
 	const Lists *lists = scan->task->entry->mirror->lists;
 	float		estimates[QUANTIZER_BLOCK] __attribute__((aligned(64)));
@@ -196,7 +198,12 @@ list_scan_block(ListScan *scan, const ListBlock *block, uint32_t places, float b
 	for (;;)
 	{
 		changes = atomic_load_explicit(&block->changes, memory_order_acquire);
-		block_estimate(lists->quantizer, scan->tables, base, list_codes(block), estimates, lower);
+		if (words != NULL && words_changes == changes)
+			block_estimate_words(lists->quantizer, scan->tables, base, list_codes(block), words,
+								 estimates, lower);
+		else
+			block_estimate(lists->quantizer, scan->tables, base, list_codes(block), estimates,
+						   lower);
 		bits = block_within(lists->quantizer,
 							scan->choice == CHOOSE_BY_ESTIMATE ? estimates : lower, scan->limit);
 		if (places < QUANTIZER_BLOCK)
@@ -223,10 +230,15 @@ list_scan_block(ListScan *scan, const ListBlock *block, uint32_t places, float b
 }
 
 void
-list_scan_merge(ListScan *scan, const ListScan *other)
+list_scan_merge(ListScan *scan, ListScan *other)
 {
-	for (uint32_t i = 0; i < other->nnear; i++)
-		(void) farthest_offer(scan->near, &scan->nnear, scan->near_room, other->near[i]);
+	TopK		near = {.heap = scan->near, .count = scan->nnear, .k = scan->near_room};
+	TopK		part = {.heap = other->near, .count = other->nnear, .k = other->near_room};
+	MergeCounters counters = {0};
+
+	merge_one(&near, &part, &counters);
+	scan->nnear = near.count;
+	other->nnear = 0;
 	for (uint32_t i = 0; i < other->nchosen; i++)
 		choose(scan, other->chosen[i].slot, (float) other->chosen[i].distance);
 	scan->estimated += other->estimated;

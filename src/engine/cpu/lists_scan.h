@@ -44,11 +44,15 @@ extern bool list_scan_begin(ListScan *scan, QueryTask *task, const void *tables,
 							_Atomic float *shared);
 extern void list_scan_end(ListScan *scan);
 
-/* Scan `places` codes of a block of a list at this distance. */
-extern void list_scan_block(ListScan *scan, const ListBlock *block, uint32_t places, float base);
+/*
+ * Scan `places` codes of a block of a list at this distance; by its co-occurrence
+ * codes, if the block has not changed since these were made. words may be NULL.
+ */
+extern void list_scan_block(ListScan *scan, const ListBlock *block, uint32_t places, float base,
+							const BlockWords *words, uint32_t words_changes);
 
-/* Add what another part of the query has chosen. */
-extern void list_scan_merge(ListScan *scan, const ListScan *other);
+/* Add what another part of the query has chosen, which it gives up. */
+extern void list_scan_merge(ListScan *scan, ListScan *other);
 
 /*
  * Measure what was chosen, nearest lower bounds first, until these exclude the

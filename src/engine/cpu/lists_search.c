@@ -271,6 +271,61 @@ prefetch_block(const Lists *lists, const ListSegment *segment, uint32_t number)
 	prefetch_bytes((const char *) list_block(lists, segment, number), lists->block_stride);
 }
 
+/* One scan of a list. */
+typedef struct ListPass
+{
+	ListSearch *search;
+	const ListPair *pairs;		/* with the list */
+	uint32_t	npairs;
+	ListScan   *only;			/* of all pairs; or NULL: each by the scan of its query */
+	uint32_t   *extended;		/* a table for each pair, if the list has sets; or NULL */
+	size_t		entries;		/* of each table */
+} ListPass;
+
+/*
+ * Make the tables that the words of a list address. Without memory for them
+ * plain codes are scanned.
+ */
+static void
+extend_tables(ListPass *pass, const CoocSets *sets)
+{
+	const ListSearch *search = pass->search;
+
+	if (sets == NULL)
+		return;
+	pass->entries = cooc_table_entries(sets);
+	pass->extended = malloc(pass->npairs * pass->entries * sizeof(uint32_t));
+	for (uint32_t p = 0; pass->extended != NULL && p < pass->npairs; p++)
+		cooc_prepare(sets, search->tables + pass->pairs[p].query * search->table_stride,
+					 pass->extended + p * pass->entries);
+}
+
+/* Scan a block, whose first place is `before` of the list, for all pairs. */
+static void
+scan_block(const ListPass *pass, const ListBlock *block, uint32_t before,
+		   const SegmentWords *segment_words, const CodedBlock *coded)
+{
+	BlockWords	words = {0};
+
+	if (coded != NULL && coded->length > 0)
+	{
+		words.words = segment_words->words + coded->at;
+		words.length = coded->length;
+	}
+	for (uint32_t p = 0; p < pass->npairs; p++)
+	{
+		const ListPair *pair = &pass->pairs[p];
+		uint32_t	left = pair->places > before ? pair->places - before : 0;
+
+		if (left == 0)
+			continue;
+		words.extended = words.length > 0 ? pass->extended + p * pass->entries : NULL;
+		list_scan_block(pass->only != NULL ? pass->only : &pass->search->scans[pair->query], block,
+						left < QUANTIZER_BLOCK ? left : QUANTIZER_BLOCK, pair->base,
+						words.length > 0 ? &words : NULL, words.length > 0 ? coded->changes : 0);
+	}
+}
+
 /*
  * Scan blocks [first, end) of a list for pairs with it, each by the scan of its
  * query, or by one scan.
@@ -280,38 +335,33 @@ scan_list(ListSearch *search, const ListPair *pairs, uint32_t npairs, uint32_t f
 		  ListScan *only)
 {
 	const Lists *lists = search->lists;
-	const ListSegment *segment = atomic_load_explicit(&lists->lists[pairs->list].first,
-													  memory_order_acquire);
+	const List *list = &lists->lists[pairs->list];
+	const ListSegment *segment = atomic_load_explicit(&list->first, memory_order_acquire);
 	const ListSegment *next;
+	ListPass	pass = {search, pairs, npairs, only, NULL, 0};
 	uint32_t	number = 0;
 
+	extend_tables(&pass, atomic_load_explicit(&list->sets, memory_order_acquire));
 	for (; segment != NULL && number < end; segment = next)
 	{
 		uint32_t	i = first > number ? first - number : 0;
 		uint32_t	blocks = end - number < segment->blocks ? end - number : segment->blocks;
+		const SegmentWords *words = pass.extended == NULL ? NULL
+			: atomic_load_explicit(&segment->words, memory_order_acquire);
 
 		next = atomic_load_explicit(&segment->next, memory_order_acquire);
 		for (; i < blocks; i++)
 		{
-			const ListBlock *block = list_block(lists, segment, i);
-			uint32_t	before = (number + i) * QUANTIZER_BLOCK;
-
 			if (i + 1 < segment->blocks)
 				prefetch_block(lists, segment, i + 1);
 			else if (next != NULL)
 				prefetch_block(lists, next, 0);
-			for (uint32_t p = 0; p < npairs; p++)
-			{
-				uint32_t	left = pairs[p].places > before ? pairs[p].places - before : 0;
-
-				if (left > 0)
-					list_scan_block(only != NULL ? only : &search->scans[pairs[p].query], block,
-									left < QUANTIZER_BLOCK ? left : QUANTIZER_BLOCK,
-									pairs[p].base);
-			}
+			scan_block(&pass, list_block(lists, segment, i), (number + i) * QUANTIZER_BLOCK, words,
+					   words != NULL ? &words->blocks[i] : NULL);
 		}
 		number += segment->blocks;
 	}
+	free(pass.extended);
 }
 
 /* Scan all lists. */

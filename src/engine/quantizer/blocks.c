@@ -10,6 +10,7 @@
  */
 #include "engine/quantizer/block_sums.h"
 #include "engine/quantizer/blocks.h"
+#include "engine/quantizer/cooc.h"
 #include "engine/quantizer/pq.h"
 #include "engine/quantizer/scalar.h"
 
@@ -57,6 +58,12 @@ static size_t
 numbers_at(const QuantizerShape *shape)
 {
 	return (codes_bytes(shape) + 63) / 64 * 64;
+}
+
+size_t
+block_code_stride(const QuantizerShape *shape)
+{
+	return plain_bytes(shape);
 }
 
 size_t
@@ -229,30 +236,58 @@ four_roots(FourFloats x)
 #include "engine/quantizer/block_lanes.h"
 #endif
 
+/* Make estimates from sums, at the quantizer's level. */
+static void
+estimate_from(const Quantizer *quantizer, const BlockSums *sums, float *estimates, float *lower)
+{
+	const QuantizerShape *shape = &quantizer->shape;
+
+#if defined(__x86_64__)
+	if (quantizer->blocks->level == SIMD_AVX512)
+		estimate_avx512(sums, shape, estimates, lower);
+	else if (quantizer->blocks->level == SIMD_AVX2)
+		estimate_avx2(sums, shape, estimates, lower);
+	else
+#endif
+		estimate_portable(sums, shape, estimates, lower);
+}
+
+/* What estimates are made from, but for the sums. */
+static void
+begin_sums(const Quantizer *quantizer, const void *tables, float base, const void *block,
+		   BlockSums *sums)
+{
+	sums->tables = tables;
+	sums->base = base;
+	sums->numbers = (const float *) (const void *) ((const char *) block +
+													numbers_at(&quantizer->shape));
+}
+
 void
 block_estimate(const Quantizer *quantizer, const void *tables, float base, const void *block,
 			   float *estimates, float *lower)
 {
-	const QuantizerShape *shape = &quantizer->shape;
 	BlockSums	sums;
 
-	sums.tables = tables;
-	sums.base = base;
-	sums.numbers = (const float *) (const void *) ((const char *) block + numbers_at(shape));
-	if (shape->kind == QUANTIZER_PQ)
+	begin_sums(quantizer, tables, base, block, &sums);
+	if (quantizer->shape.kind == QUANTIZER_PQ)
 		pq_sums(quantizer, tables, block, sums.sums);
-	else if (shape->kind == QUANTIZER_RABITQ)
+	else if (quantizer->shape.kind == QUANTIZER_RABITQ)
 		rabitq_sums(quantizer, tables, block, sums.sums);
 	else
 		int8_sums(quantizer, tables, block, sums.sums);
-#if defined(__x86_64__)
-	if (quantizer->blocks->level == SIMD_AVX512)
-		estimate_avx512(&sums, shape, estimates, lower);
-	else if (quantizer->blocks->level == SIMD_AVX2)
-		estimate_avx2(&sums, shape, estimates, lower);
-	else
-#endif
-		estimate_portable(&sums, shape, estimates, lower);
+	estimate_from(quantizer, &sums, estimates, lower);
+}
+
+void
+block_estimate_words(const Quantizer *quantizer, const void *tables, float base, const void *block,
+					 const BlockWords *words, float *estimates, float *lower)
+{
+	BlockSums	sums;
+
+	begin_sums(quantizer, tables, base, block, &sums);
+	cooc_block_sums(words->extended, words->words, words->length, (uint32_t *) sums.sums);
+	estimate_from(quantizer, &sums, estimates, lower);
 }
 
 uint32_t

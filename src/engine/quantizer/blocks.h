@@ -31,6 +31,24 @@ extern void block_get(const Quantizer *quantizer, const void *block, uint32_t pl
 extern void block_estimate(const Quantizer *quantizer, const void *tables, float base,
 						   const void *block, float *estimates, float *lower);
 
+/*
+ * The same, with the sums made from co-occurrence codes of the block (cooc.h),
+ * of the same rows.
+ */
+typedef struct BlockWords
+{
+	const uint32_t *extended;	/* the query's table with the sums of the list's sets */
+	const uint16_t *words;
+	uint32_t	length;			/* words of each row */
+} BlockWords;
+
+extern void block_estimate_words(const Quantizer *quantizer, const void *tables, float base,
+								 const void *block, const BlockWords *words, float *estimates,
+								 float *lower);
+
+/* Bytes from a code to the next in a block whose codes lie one after the other. */
+extern size_t block_code_stride(const QuantizerShape *shape);
+
 /* The places whose numbers are not above a limit, as bits. */
 extern uint32_t block_within(const Quantizer *quantizer, const float *numbers, float limit);
 

@@ -1,0 +1,61 @@
+-- Lists on several units, and codes of items that occur together.
+
+SET client_min_messages = warning;
+CREATE TABLE units_t (id int, v vector(16));
+INSERT INTO units_t
+	SELECT i, array_agg(sin(i * j) ORDER BY j)::vector(16)
+	FROM generate_series(1, 2000) i, generate_series(1, 16) j GROUP BY i;
+CREATE INDEX units_graph ON units_t USING gpuann (v vector_l2_ops);
+CREATE INDEX units_lists ON units_t USING gpuann (v vector_l2_ops) WITH (method = ivfpq, lists = 30);
+RESET client_min_messages;
+
+-- Every list is somewhere, with all of its rows, and loads are even.
+SELECT count(*), sum(lists), sum(copied_lists) AS copied, sum(rows) AS rows, sum(bytes) > 2000 * 10 AS bytes,
+		max(load) <= 1.5 AS even, max(scattered_load) >= max(load) AS gains, round(avg(load)::numeric, 6) AS mean
+	FROM gpuann_list_placement('units_lists', 4);
+-- A list of half of all probes is on half of the units; spare room takes everything.
+SELECT max(lists), sum(lists), sum(copied_lists) AS copied
+	FROM gpuann_list_placement('units_lists', 8, 'one', probes => array_fill(1::float8, ARRAY[30]));
+SELECT sum(copied_lists) >= 4 AS copied
+	FROM gpuann_list_placement('units_lists', 8, 'work', probes => ARRAY[1e6] || array_fill(1::float8, ARRAY[29]));
+SELECT count(*), min(lists), min(rows), round(max(load)::numeric, 6) AS most FROM gpuann_list_placement('units_lists', 8, 'spare');
+SELECT max(bytes) <= 60000 AS within, sum(lists) > 30 AS copied FROM gpuann_list_placement('units_lists', 2, 'spare', 60000);
+
+-- Every pair of a batch is on one unit.
+SELECT count(*), sum(pairs), max(load) <= 2 AS even, round(avg(load)::numeric, 6) AS mean
+	FROM gpuann_list_schedule('units_lists', 4, queries => 500, lists => 6);
+SELECT sum(pairs), max(lists_read), round(max(load)::numeric, 2) AS most
+	FROM gpuann_list_schedule('units_lists', 4, 'spare', queries => 1000, lists => 40);
+SELECT (SELECT array_agg(s) FROM gpuann_list_schedule('units_lists', 3, seed => 7) s) =
+	(SELECT array_agg(s) FROM gpuann_list_schedule('units_lists', 3, seed => 7) s) AS reproducible;
+
+-- What is refused.
+SELECT * FROM gpuann_list_placement('units_graph', 4);
+SELECT * FROM gpuann_list_placement('units_lists', 0);
+SELECT * FROM gpuann_list_placement('units_lists', 1025);
+SELECT * FROM gpuann_list_placement('units_lists', 4, 'two');
+SELECT * FROM gpuann_list_placement('units_lists', 4, capacity => 0);
+SELECT * FROM gpuann_list_placement('units_lists', 4, NULL);
+SELECT * FROM gpuann_list_placement('units_lists', 4, probes => '{1,2}');
+SELECT * FROM gpuann_list_placement('units_lists', 4, probes => ARRAY[-1] || array_fill(1::float8, ARRAY[29]));
+SELECT * FROM gpuann_list_placement('units_lists', 4, probes => ARRAY['NaN'::float8] || array_fill(1::float8, ARRAY[29]));
+SELECT * FROM gpuann_list_schedule('units_lists', 4, queries => 0);
+SELECT * FROM gpuann_list_schedule('units_lists', 4, lists => 0);
+DO $$ BEGIN
+	PERFORM gpuann_list_placement('units_lists', 4, capacity => 1);
+EXCEPTION WHEN insufficient_resources THEN
+	RAISE NOTICE '%', regexp_replace(SQLERRM, 'list \d+ of \d+', 'list N of N');
+END $$;
+
+-- The option cooc.
+CREATE INDEX ON units_t USING gpuann (v vector_l2_ops) WITH (method = ivfpq, cooc = on);
+CREATE INDEX ON units_t USING gpuann (v vector_l2_ops) WITH (method = ivfpq, quantizer = pq, code_bits = 4, cooc = off);
+CREATE INDEX ON units_t USING gpuann (v vector_l2_ops) WITH (method = ivfpq, quantizer = pq, cooc = maybe);
+CREATE INDEX ON units_t USING gpuann (v vector_l2_ops) WITH (cooc = on);
+CREATE INDEX units_pq ON units_t USING gpuann (v vector_l2_ops)
+	WITH (method = ivfpq, quantizer = pq, pq_m = 16, lists = 2, cooc = on);
+SET enable_seqscan = off;
+SELECT id FROM units_t ORDER BY v <-> (SELECT v FROM units_t WHERE id = 77) LIMIT 1;
+ALTER INDEX units_pq SET (cooc = off);
+SELECT id FROM units_t ORDER BY v <-> (SELECT v FROM units_t WHERE id = 77) LIMIT 1;
+DROP TABLE units_t;

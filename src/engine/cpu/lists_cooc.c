@@ -1,0 +1,218 @@
+/*
+ * lists_cooc.c
+ *		Co-occurrence codes of a mirror's lists. (MemANNS, section 4.3;
+ *		memanns.md, 7.2)
+ *
+ * They are a second form of codes that are there, so rows may be without them.
+ * When a list has enough rows, sets are mined from a sample of its codes; they
+ * stay. Each segment is encoded once it has no room left: it is an eighth of its list or
+ * more, so few rows are plain. A block in which a hole is filled later counts
+ * the change, and is scanned by its plain codes from then on; a death changes no
+ * code. Where memory is short, or nothing is saved, lists stay plain.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/cpu/lists.h"
+
+#define COOC_PARTS		16		/* sub-spaces where COOC_AUTO looks for sets */
+#define GROWN			2		/* times, after which a list without sets is looked at again */
+#define MINED_BLOCKS	256		/* of a list, at most, from which sets are mined */
+
+/* Whether lists of a mirror are encoded at all. */
+static bool
+wants_words(const MirrorSpec *spec)
+{
+	const ListSpec *lists = &spec->lists;
+
+	return lists->quantizer == QUANTIZER_PQ && lists->bits == 8 && lists->cooc != COOC_OFF &&
+		lists->parts >= COOC_LENGTH && lists->parts <= COOC_MOST_PARTS &&
+		(lists->cooc == COOC_ON || lists->parts == COOC_PARTS);
+}
+
+/* Places of the segments that have no room left. */
+static uint32_t
+full_places(const List *list)
+{
+	uint32_t	count = atomic_load_explicit(&list->count, memory_order_relaxed);
+	uint32_t	places = 0;
+
+	for (const ListSegment *segment = atomic_load(&list->first); segment != NULL;
+		 segment = atomic_load(&segment->next))
+	{
+		if (places + segment->blocks * QUANTIZER_BLOCK > count)
+			break;
+		places += segment->blocks * QUANTIZER_BLOCK;
+	}
+	return places;
+}
+
+/* Copy the codes of every step-th of the first blocks of a list. */
+static void
+copy_codes(const Lists *lists, const List *list, uint32_t blocks, uint32_t step,
+		   unsigned char *codes)
+{
+	size_t		bytes = QUANTIZER_BLOCK * block_code_stride(&lists->shape);
+	uint32_t	number = 0;
+
+	for (const ListSegment *segment = atomic_load(&list->first); number < blocks;
+		 segment = atomic_load(&segment->next))
+		for (uint32_t i = 0; i < segment->blocks && number < blocks; i++, number++)
+			if (number % step == 0)
+			{
+				memcpy(codes, list_codes(list_block(lists, segment, i)), bytes);
+				codes += bytes;
+			}
+}
+
+/* Whether a list of which this is a sample is to be encoded with these sets. */
+static bool
+sets_pay(const MirrorSpec *spec, const CoocSets *sets, const unsigned char *codes, size_t stride,
+		 uint32_t sampled, uint32_t places)
+{
+	CoocGain	gain;
+
+	if (sets->count == 0 || spec->lists.cooc == COOC_ON)
+		return sets->count > 0;
+	gain = cooc_gain(sets, codes, stride, sampled, false);
+	gain.rows = places;
+	return cooc_pays(&gain);
+}
+
+/* Mine sets of a list, and publish them if they pay. */
+static void
+mine_list(Mirror *mirror, uint32_t number, uint32_t places)
+{
+	Lists	   *lists = mirror->lists;
+	List	   *list = &lists->lists[number];
+	size_t		stride = block_code_stride(&lists->shape);
+	uint32_t	blocks = places / QUANTIZER_BLOCK;
+	uint32_t	step = (blocks + MINED_BLOCKS - 1) / MINED_BLOCKS;
+	uint32_t	sampled = (blocks + step - 1) / step * QUANTIZER_BLOCK;
+	CoocMining	mining = {.stride = stride, .rows = sampled, .parts = lists->shape.parts,
+						  .seed = lists->shape.seed + number, .choice = COOC_COVER};
+	uint64_t	bytes = cooc_mine_bytes(&mining) + sampled * stride;
+	unsigned char *codes;
+	CoocSets   *sets = NULL;
+
+	list->mined = places;
+	if (!lists_charge(mirror, bytes))
+		return;
+	codes = malloc(sampled * stride);
+	if (codes != NULL)
+	{
+		copy_codes(lists, list, blocks, step, codes);
+		mining.codes = codes;
+		sets = cooc_mine(&mining);
+	}
+	if (sets != NULL && !sets_pay(&mirror->spec, sets, codes, stride, sampled, places))
+	{
+		free(sets);
+		sets = NULL;
+	}
+	free(codes);
+	lists_discharge(mirror, bytes);
+	if (sets == NULL)
+		return;
+	if (lists_charge(mirror, sizeof(CoocSets) + COOC_SETS * sizeof(CoocSet)))
+		atomic_store_explicit(&list->sets, sets, memory_order_release);
+	else
+		free(sets);
+}
+
+/* Lengths of the words of a segment's blocks; those that save nothing get none. */
+static uint64_t
+measure_segment(const Lists *lists, const ListSegment *segment, const CoocSets *sets,
+				CodedBlock *coded)
+{
+	uint64_t	words = 0;
+
+	for (uint32_t i = 0; i < segment->blocks; i++)
+	{
+		const ListBlock *block = list_block(lists, segment, i);
+		uint32_t	length = cooc_block_length(sets, list_codes(block),
+											   block_code_stride(&lists->shape));
+
+		coded[i].changes = atomic_load_explicit(&block->changes, memory_order_relaxed);
+		coded[i].length = length < sets->parts ? length : 0;
+		coded[i].at = words;
+		words += (uint64_t) coded[i].length * QUANTIZER_BLOCK;
+	}
+	return words;
+}
+
+/* Allocate words for a segment within the budget; NULL: there is no room. */
+static SegmentWords *
+allocate_words(Mirror *mirror, uint64_t bytes)
+{
+	SegmentWords *words;
+
+	if (!lists_charge(mirror, bytes))
+		return NULL;
+	words = malloc(bytes);
+	if (words == NULL)
+		lists_discharge(mirror, bytes);
+	return words;
+}
+
+/* Encode a segment that has no room left. */
+static void
+encode_segment(Mirror *mirror, ListSegment *segment, const CoocSets *sets)
+{
+	const Lists *lists = mirror->lists;
+	size_t		coded_bytes = segment->blocks * sizeof(CodedBlock);
+	CodedBlock *coded = malloc(coded_bytes);
+	SegmentWords *words = NULL;
+
+	if (coded != NULL)
+		words = allocate_words(mirror, sizeof(SegmentWords) + coded_bytes + sizeof(uint16_t) *
+							   measure_segment(lists, segment, sets, coded));
+	if (words != NULL)
+	{
+		words->words = (uint16_t *) (void *) ((char *) words->blocks + coded_bytes);
+		memcpy(words->blocks, coded, coded_bytes);
+		for (uint32_t i = 0; i < segment->blocks; i++)
+			if (coded[i].length > 0)
+				cooc_block_set(sets, list_codes(list_block(lists, segment, i)),
+							   block_code_stride(&lists->shape), coded[i].length,
+							   words->words + coded[i].at);
+		atomic_store_explicit(&segment->words, words, memory_order_release);
+	}
+	free(coded);
+}
+
+/* Phase: encode what of a list has become full. */
+static void
+encode_list(void *context, uint32_t number, Worker *worker)
+{
+	CpuJob	   *job = context;
+	Mirror	   *mirror = job->entry->mirror;
+	List	   *list = &mirror->lists->lists[number];
+	uint32_t	places = full_places(list);
+	uint32_t	least = mirror->spec.lists.cooc == COOC_ON ? QUANTIZER_BLOCK : COOC_LEAST_ROWS;
+	const CoocSets *sets = atomic_load(&list->sets);
+	ListSegment *segment = atomic_load(&list->first);
+
+	if (places < least || atomic_load(&job->watch.cancelled))
+		return;
+	if (sets == NULL && places >= (uint64_t) list->mined * GROWN)
+		mine_list(mirror, number, places);
+	sets = atomic_load(&list->sets);
+	for (; sets != NULL && places > 0; segment = atomic_load(&segment->next))
+	{
+		if (atomic_load(&segment->words) == NULL)
+			encode_segment(mirror, segment, sets);
+		places -= segment->blocks * QUANTIZER_BLOCK;
+	}
+}
+
+void
+lists_encode(CpuJob *job, Worker *worker)
+{
+	Mirror	   *mirror = job->entry->mirror;
+	Phase		phase = {.work = encode_list, .context = job, .count = mirror->lists->count};
+
+	if (wants_words(&mirror->spec))
+		phase_run(worker, &phase,
+				  job->in.threads > 0 ? job->in.threads : worker->engine->nthreads);
+}

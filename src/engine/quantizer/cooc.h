@@ -1,0 +1,123 @@
+/*
+ * cooc.h
+ *		Co-occurrence codes: pq codes of a list in fewer words. (MemANNS, section
+ *		4.3; memanns.md, 2.9 to 2.12)
+ *
+ * Some codewords of different sub-spaces occur together in many rows of a list.
+ * Sets of three such items (column, code) are mined; a row then has one word for
+ * the two or three items of a set that it has, and one for each of the others.
+ * A word is the address of a table entry: column * 256 + code, or parts * 256 +
+ * (set * 8 + mask), mask bit j for the j-th item. Behind a query's table lie the
+ * sums of entries that masks stand for, so that the sum over a row's words is
+ * that over its codes, to the bit.
+ *
+ * Codes are of pq with 8 bits a sub-space.
+ */
+#ifndef GPUANN_COOC_H
+#define GPUANN_COOC_H
+
+#include "engine/quantizer/blocks.h"
+
+#define COOC_SETS			256		/* of a list, unless it is said otherwise */
+#define COOC_LENGTH			3		/* items of a set */
+#define COOC_MOST_PARTS		64
+#define COOC_MOST_SETS		4096	/* 64 * 256 + 4096 * 8 words are below 2^16 */
+#define COOC_LEAST_ROWS		4000	/* of a list that `auto` encodes, */
+#define COOC_LEAST_GAIN		0.30	/* if so many of its words are saved */
+
+typedef struct CoocSet
+{
+	uint8_t		columns[COOC_LENGTH];	/* ascending */
+	uint8_t		codes[COOC_LENGTH];
+} CoocSet;
+
+typedef struct CoocSets
+{
+	uint32_t	parts;
+	uint32_t	count;
+	CoocSet		sets[];
+} CoocSets;
+
+/* How sets are chosen. */
+typedef enum CoocChoice
+{
+	COOC_COVER = 1,				/* greedily, counting only items that no set covers yet */
+	COOC_FREQUENT				/* the most frequent, as in the paper */
+} CoocChoice;
+
+typedef struct CoocMining
+{
+	const unsigned char *codes; /* of rows, parts bytes each */
+	size_t		stride;			/* from one row to the next */
+	uint32_t	rows;
+	uint32_t	parts;			/* 3 .. COOC_MOST_PARTS */
+	uint32_t	most;			/* sets; 0: COOC_SETS */
+	uint64_t	seed;			/* of the sample, if there are many rows */
+	CoocChoice	choice;
+} CoocMining;
+
+/*
+ * Mine sets; there may be none. The same rows and seed give the same sets. NULL:
+ * out of memory (cooc_mine_bytes: what is allocated). Freed by free().
+ */
+extern CoocSets *cooc_mine(const CoocMining *mining);
+extern size_t cooc_mine_bytes(const CoocMining *mining);
+
+/* Words of a row whose codes are all by themselves, with the word of length. */
+#define COOC_MOST_WORDS		(COOC_MOST_PARTS + 1)
+
+/*
+ * Encode a row: the number of words that follow, columns by themselves, then
+ * combinations. Returns how many words there are, that one included.
+ */
+extern uint32_t cooc_encode(const CoocSets *sets, const unsigned char *code, uint16_t *words);
+
+/* Decode a row; false: these are not words of a row. */
+extern bool cooc_decode(const CoocSets *sets, const uint16_t *words, unsigned char *code);
+
+/* Entries of the table that words address, and making it of a query's table. */
+extern size_t cooc_table_entries(const CoocSets *sets);
+extern void cooc_extend(const CoocSets *sets, const uint16_t *table, uint32_t *extended);
+
+/* The same of what quantizer_prepare() has made for a query. */
+extern void cooc_prepare(const CoocSets *sets, const void *tables, uint32_t *extended);
+
+/* The sum over the words of a row. */
+extern uint32_t cooc_sum(const uint32_t *extended, const uint16_t *words);
+
+/*
+ * Blocks: as many words for each of 32 rows as the longest has, the first words
+ * of all rows, then the second ones. Filled up with COOC_NOTHING, whose entry is
+ * zero: no combination has an empty mask. `length` is that of a row.
+ */
+#define COOC_NOTHING(sets)	((uint16_t) ((sets)->parts * 256))
+
+extern uint32_t cooc_block_length(const CoocSets *sets, const unsigned char *codes, size_t stride);
+extern void cooc_block_set(const CoocSets *sets, const unsigned char *codes, size_t stride,
+						   uint32_t length, uint16_t *words);
+
+/* Sums of all rows of a block. */
+extern void cooc_block_sums(const uint32_t *extended, const uint16_t *words, uint32_t length,
+							uint32_t *sums);
+
+/* What encoding a list would give. */
+typedef struct CoocGain
+{
+	uint64_t	rows;
+	uint64_t	words;			/* of all rows, without words of length */
+	uint64_t	padded;			/* with what fills blocks */
+	double		gain;			/* the part of words that is saved, of padded ones */
+} CoocGain;
+
+/* Whether a list is encoded by `auto`. */
+static inline bool
+cooc_pays(const CoocGain *gain)
+{
+	return gain->rows >= COOC_LEAST_ROWS && gain->gain >= COOC_LEAST_GAIN;
+}
+
+/* Rows in the order given, or (sorted) with those of equal lengths together. */
+extern CoocGain cooc_gain(const CoocSets *sets, const unsigned char *codes, size_t stride,
+						  uint32_t rows, bool sorted);
+
+#endif							/* GPUANN_COOC_H */

@@ -1,0 +1,416 @@
+/*
+ * list_units.c
+ *		gpuann_list_placement(index, units, ...), gpuann_list_schedule(index,
+ *		units, ...): how even the work of an index's lists would be on several
+ *		units (src/engine/units), which need not be there.
+ *
+ * How often a list is probed is the caller's to say, or follows from its rows:
+ * queries are then supposed to be where rows are.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/tuplestore.h"
+
+#include "base/signature.h"
+#include "base/sql_index.h"
+#include "engine/distance.h"
+#include "engine/quantizer/random.h"
+#include "engine/select.h"
+#include "engine/units/schedule.h"
+#include "lists/list_codes.h"
+#include "lists/postings.h"
+
+#define UNIT_COLUMNS	7
+#define MOST_QUERIES	100000
+#define MOST_PAIRS		10000000
+
+/* What a call asks about. */
+typedef struct UnitsCall
+{
+	SqlIndex	opened;
+	ListFormat	lists;
+	uint32		units;
+	CopyRule	copies;
+	uint64		capacity;		/* bytes of a unit, or 0 */
+	ListLoad   *loads;			/* of lists */
+	uint64	   *rows;
+} UnitsCall;
+
+/* What is said of a unit. */
+typedef struct UnitRow
+{
+	int64		numbers[4];
+	double		load;
+	double		scattered;
+} UnitRow;
+
+static CopyRule
+copy_rule(const char *name)
+{
+	if (strcmp(name, "one") == 0)
+		return COPIES_ONE;
+	if (strcmp(name, "work") == 0)
+		return COPIES_BY_WORK;
+	if (strcmp(name, "spare") == 0)
+		return COPIES_SPARE;
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					errmsg("there is no rule \"%s\" for copies of lists", name),
+					errhint("Rules are one, work and spare.")));
+}
+
+/* Read an argument that is a whole number in a range. */
+static uint32
+number_argument(FunctionCallInfo fcinfo, int argument, const char *name, uint32 most)
+{
+	int32		number = PG_ARGISNULL(argument) ? 0 : PG_GETARG_INT32(argument);
+
+	if (number < 1 || number > (int64) most)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("%s must be between 1 and %u", name, most)));
+	return (uint32) number;
+}
+
+/* The numbers of probes that the caller gives, one for each list. */
+static void
+read_probes(UnitsCall *call, ArrayType *array)
+{
+	Datum	   *values;
+	bool	   *nulls;
+	int			count;
+
+	deconstruct_array(array, FLOAT8OID, sizeof(float8), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &values,
+					  &nulls, &count);
+	if (count != (int) call->lists.lists)
+		ereport(ERROR, (errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+						errmsg("probes of %d lists are given, and the index has %u", count,
+							   call->lists.lists)));
+	for (int i = 0; i < count; i++)
+	{
+		if (nulls[i] || !(DatumGetFloat8(values[i]) >= 0) || isinf(DatumGetFloat8(values[i])))
+			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+							errmsg("probes of list %d are no number from 0 on", i)));
+		call->loads[i].probes = DatumGetFloat8(values[i]);
+	}
+}
+
+/* Open the index of a call and read its lists; the probes are argument 4. */
+static void
+call_begin(FunctionCallInfo fcinfo, UnitsCall *call)
+{
+	const IndexFormat *format;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(2))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+						errmsg("index and copies must not be null")));
+	memset(call, 0, sizeof(*call));
+	call->units = number_argument(fcinfo, 1, "units", UNITS_MOST);
+	call->copies = copy_rule(text_to_cstring(PG_GETARG_TEXT_PP(2)));
+	if (!PG_ARGISNULL(3) && PG_GETARG_INT64(3) < 1)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("capacity must be positive, or null")));
+	call->capacity = PG_ARGISNULL(3) ? 0 : (uint64) PG_GETARG_INT64(3);
+	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_WATCH, &call->opened);
+	format = index_format(call->opened.index);
+	if (!format_has_lists(format))
+		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
+						errmsg("index \"%s\" has no lists",
+							   RelationGetRelationName(call->opened.index)),
+						errhint("Indexes with method = ivfpq have lists.")));
+	list_format_read(call->opened.index, format, &call->lists);
+	call->loads = palloc0(sizeof(ListLoad) * call->lists.lists);
+	call->rows = palloc0(sizeof(uint64) * call->lists.lists);
+	for (uint32 list = 0; list < call->lists.lists; list++)
+	{
+		uint32		entries = read_list_head(call->opened.index, list).entries;
+
+		CHECK_FOR_INTERRUPTS();
+		call->rows[list] = entries;
+		call->loads[list].probes = entries;
+		call->loads[list].cost = list_probe_cost(entries);
+		call->loads[list].bytes =
+			(uint64) entries * (2 * sizeof(uint32) + call->lists.code_bytes);
+	}
+	if (!PG_ARGISNULL(4))
+		read_probes(call, PG_GETARG_ARRAYTYPE_P(4));
+}
+
+/* Place the lists by a rule; the one that is compared with has no capacity. */
+static UnitPlacement *
+place(const UnitsCall *call, CopyRule rule)
+{
+	PlacementSpec spec = {.lists = call->loads,
+						  .nlists = call->lists.lists,
+						  .units = call->units,
+						  .capacity = rule == COPIES_SCATTERED ? 0 : call->capacity,
+						  .copies = rule};
+	EngineError error;
+	UnitPlacement *placement = placement_create(&spec, &error);
+
+	if (placement == NULL)
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_RESOURCES), errmsg("%s", error.text)));
+	return placement;
+}
+
+/* Return the rows of units. */
+static void
+return_rows(FunctionCallInfo fcinfo, const UnitRow *rows, uint32 units, int numbers)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (uint32 unit = 0; unit < units; unit++)
+	{
+		Datum		values[UNIT_COLUMNS];
+		bool		nulls[UNIT_COLUMNS] = {false};
+		int			column = 0;
+
+		values[column++] = Int32GetDatum((int32) unit);
+		for (int i = 0; i < numbers; i++)
+			values[column++] = Int64GetDatum(rows[unit].numbers[i]);
+		values[column++] = Float8GetDatum(rows[unit].load);
+		values[column++] = Float8GetDatum(rows[unit].scattered);
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+}
+
+/* A load over the mean; 1 if there is no work. */
+static double
+relative(double load, double mean)
+{
+	return mean > 0 ? load / mean : 1;
+}
+
+PG_FUNCTION_INFO_V1(gpuann_list_placement);
+
+/* gpuann_list_placement(index, units, copies, capacity, probes) */
+Datum
+gpuann_list_placement(PG_FUNCTION_ARGS)
+{
+	UnitsCall	call;
+	UnitRow    *rows;
+	UnitPlacement *placement;
+
+	signature_check(fcinfo, "regclass,int4,text,int8,_float8",
+					"int4,int8,int8,int8,int8,float8,float8");
+	call_begin(fcinfo, &call);
+	rows = palloc0(sizeof(UnitRow) * call.units);
+	placement = place(&call, COPIES_SCATTERED);
+	for (uint32 unit = 0; unit < call.units; unit++)
+		rows[unit].scattered = relative(placement->load[unit], placement->mean);
+	placement_free(placement);
+	placement = place(&call, call.copies);
+	for (uint32 list = 0; list < call.lists.lists; list++)
+	{
+		const ListUnits *at = &placement->lists[list];
+
+		for (uint32 i = 0; i < at->count; i++)
+		{
+			UnitRow    *row = &rows[at->units[i]];
+
+			row->numbers[0]++;
+			row->numbers[1] += at->count > 1;
+			row->numbers[2] += (int64) call.rows[list];
+			row->numbers[3] += (int64) call.loads[list].bytes;
+		}
+	}
+	for (uint32 unit = 0; unit < call.units; unit++)
+		rows[unit].load = relative(placement->load[unit], placement->mean);
+	placement_free(placement);
+	sql_index_close(&call.opened);
+	return_rows(fcinfo, rows, call.units, 4);
+	PG_RETURN_NULL();
+}
+
+/* ---- schedules ---- */
+
+/* Draws the lists that queries probe. */
+typedef struct Draw
+{
+	const UnitsCall *call;
+	CentroidReader reader;
+	const DistanceKernels *squares;
+	uint32		dims;
+	uint32		probes;
+	double	   *sums;			/* of probes up to each list */
+	uint32	  **near;			/* of each list that was drawn: itself and the nearest */
+	float	   *centre;
+	SearchResult *heap;
+	uint64		random;
+} Draw;
+
+static void
+draw_begin(Draw *draw, const UnitsCall *call, uint32 probes, uint64 seed)
+{
+	const IndexFormat *format = index_format(call->opened.index);
+	double		sum = 0;
+
+	draw->call = call;
+	draw->dims = format->dims;
+	draw->squares = distance_kernels(ELEMENT_FLOAT, METRIC_L2, SIMD_BEST);
+	draw->probes = Min(probes, call->lists.lists);
+	draw->sums = palloc(sizeof(double) * call->lists.lists);
+	draw->near = palloc0(sizeof(uint32 *) * call->lists.lists);
+	draw->centre = palloc(sizeof(float) * draw->dims);
+	draw->heap = palloc(sizeof(SearchResult) * draw->probes);
+	draw->random = seed;
+	for (uint32 list = 0; list < call->lists.lists; list++)
+		draw->sums[list] = sum += call->loads[list].probes;
+	centroid_reader_begin(&draw->reader, call->opened.index, format, &call->lists);
+}
+
+/* The list whose share of all probes a random number falls into. */
+static uint32
+draw_list(Draw *draw)
+{
+	uint32		low = 0;
+	uint32		high = draw->call->lists.lists - 1;
+	double		at = random_fraction(&draw->random) * draw->sums[high];
+
+	while (low < high)
+	{
+		uint32		middle = (low + high) / 2;
+
+		if (draw->sums[middle] > at)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return low;
+}
+
+/* The lists nearest to a list's centroid. */
+static const uint32 *
+near_lists(Draw *draw, uint32 list)
+{
+	uint32		count = 0;
+
+	if (draw->near[list] != NULL)
+		return draw->near[list];
+	memcpy(draw->centre, centroid_of(&draw->reader, list), sizeof(float) * draw->dims);
+	for (uint32 other = 0; other < draw->call->lists.lists; other++)
+	{
+		SearchResult entry = {.slot = other};
+
+		CHECK_FOR_INTERRUPTS();
+		entry.distance = other == list ? -1 :
+			draw->squares->exact(draw->centre, centroid_of(&draw->reader, other), draw->dims);
+		(void) farthest_offer(draw->heap, &count, draw->probes, entry);
+	}
+	draw->near[list] = palloc(sizeof(uint32) * count);
+	for (uint32 i = 0; i < count; i++)
+		draw->near[list][i] = draw->heap[i].slot;
+	return draw->near[list];
+}
+
+/* The pairs of a batch. */
+static UnitPair *
+draw_batch(Draw *draw, uint32 queries)
+{
+	UnitPair   *pairs = palloc_extended(sizeof(UnitPair) * queries * draw->probes,
+										MCXT_ALLOC_HUGE);
+
+	for (uint32 query = 0; query < queries; query++)
+	{
+		const uint32 *near = near_lists(draw, draw_list(draw));
+
+		for (uint32 i = 0; i < draw->probes; i++)
+			pairs[(Size) query * draw->probes + i] = (UnitPair) {query, near[i]};
+	}
+	return pairs;
+}
+
+/* Count how often a batch probes lists: what a placement expects. */
+static void
+learn(UnitsCall *call, const UnitPair *pairs, uint64 count)
+{
+	for (uint32 list = 0; list < call->lists.lists; list++)
+		call->loads[list].probes = 0.5;
+	for (uint64 i = 0; i < count; i++)
+		call->loads[pairs[i].list].probes++;
+}
+
+/* Schedule a batch; rows get loads, or those of the scattered placement. */
+static void
+schedule_batch(const UnitsCall *call, CopyRule rule, const UnitPair *pairs, uint32 count,
+			   UnitRow *rows)
+{
+	UnitPlacement *placement = place(call, rule);
+	EngineError error;
+	Schedule   *schedule = schedule_create(placement, call->loads, pairs, count, &error);
+	double		total = 0;
+
+	placement_free(placement);
+	if (schedule == NULL)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("%s", error.text)));
+	for (uint32 unit = 0; unit < call->units; unit++)
+		total += schedule->load[unit];
+	for (uint32 unit = 0; unit < call->units; unit++)
+	{
+		double		load = relative(schedule->load[unit], total / call->units);
+
+		if (rule == COPIES_SCATTERED)
+		{
+			rows[unit].scattered = load;
+			continue;
+		}
+		rows[unit].load = load;
+		rows[unit].numbers[0] = schedule->begins[unit + 1] - schedule->begins[unit];
+		for (uint32 i = schedule->begins[unit]; i < schedule->begins[unit + 1]; i++)
+		{
+			uint32		list = schedule->pairs[i].list;
+
+			rows[unit].numbers[1] += i == schedule->begins[unit] ||
+				schedule->pairs[i - 1].list != list;
+			rows[unit].numbers[2] += (int64) call->rows[list];
+		}
+	}
+	schedule_free(schedule);
+}
+
+PG_FUNCTION_INFO_V1(gpuann_list_schedule);
+
+/*
+ * gpuann_list_schedule(index, units, copies, capacity, probes, queries, lists,
+ * seed)
+ */
+Datum
+gpuann_list_schedule(PG_FUNCTION_ARGS)
+{
+	UnitsCall	call;
+	Draw		draw;
+	UnitRow    *rows;
+	UnitPair   *pairs;
+	uint32		queries;
+	uint32		probed;
+	uint64		count;
+
+	signature_check(fcinfo, "regclass,int4,text,int8,_float8,int4,int4,int4",
+					"int4,int8,int8,int8,float8,float8");
+	queries = number_argument(fcinfo, 5, "queries", MOST_QUERIES);
+	probed = number_argument(fcinfo, 6, "lists", GPUANN_MAX_LISTS);
+	call_begin(fcinfo, &call);
+	rows = palloc0(sizeof(UnitRow) * call.units);
+	draw_begin(&draw, &call, probed, PG_ARGISNULL(7) ? 1 : (uint64) PG_GETARG_INT32(7));
+	count = (uint64) queries * draw.probes;
+	if (count > MOST_PAIRS)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("%u queries of %u lists each are more than %d pairs", queries,
+							   draw.probes, MOST_PAIRS)));
+	pairs = draw_batch(&draw, queries);
+	learn(&call, pairs, count);
+	pairs = draw_batch(&draw, queries);
+	centroid_reader_end(&draw.reader);
+	schedule_batch(&call, COPIES_SCATTERED, pairs, (uint32) count, rows);
+	schedule_batch(&call, call.copies, pairs, (uint32) count, rows);
+	sql_index_close(&call.opened);
+	return_rows(fcinfo, rows, call.units, 3);
+	PG_RETURN_NULL();
+}

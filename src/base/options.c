@@ -356,14 +356,14 @@ gpuann_effective_ef_search(Relation index, bool lists)
 }
 
 /*
- * How many of an index's lists a scan probes. By itself three times the
- * square root: reading codes is cheap (bench/results/lists-2-cores.md).
+ * How many of an index's lists a scan probes. By itself six times the
+ * square root, for a recall of about .95 (docs/choosing.md).
  */
 uint32
 gpuann_effective_probes(Relation index, uint32 lists, double ef)
 {
 	const GpuannOptions *options = (const GpuannOptions *) index->rd_options;
-	double		probes = ceil(3 * sqrt(lists));
+	double		probes = ceil(6 * sqrt(lists));
 
 	if (gpuann_probes != GPUANN_UNSET)
 		probes = gpuann_probes;

@@ -167,7 +167,7 @@ foreach my $name (sort keys %columns)
 
 # Reasons for a fallback: those that are counted, and the one that is not.
 is(join(' ', sort map { $_->[0] } table_after('## Reasons for a fallback')),
-	join(' ', sort 'method', 'not_preloaded', map { /^fallback_(\w+) / ? $1 : () } @{ $columns{pg_stat_gpuann} }),
+	join(' ', sort 'not_preloaded', map { /^fallback_(\w+) / ? $1 : () } @{ $columns{pg_stat_gpuann} }),
 	'every reason for a fallback is in the table');
 
 $node->stop;

@@ -44,7 +44,7 @@ CREATE OR REPLACE VIEW pg_stat_gpuann AS
 
 DROP FUNCTION gpuann_stat_indexes_0_1();
 
--- gpuann_stats counts rows where it counted slots with a row.
+-- gpuann_stats counts rows where it counted slots with a row, and posting pages by themselves.
 
 DROP FUNCTION gpuann_stats(regclass);
 
@@ -55,7 +55,7 @@ CREATE FUNCTION gpuann_stats(index regclass,
 	OUT min_degree integer, OUT avg_degree float8, OUT max_degree integer, OUT degrees integer[],
 	OUT reachable float8, OUT seeds bigint,
 	OUT meta_bytes bigint, OUT seed_bytes bigint, OUT list_bytes bigint, OUT node_bytes bigint, OUT vector_bytes bigint,
-	OUT unused_bytes bigint,
+	OUT posting_bytes bigint, OUT unused_bytes bigint,
 	OUT format_version integer, OUT m integer, OUT ef_construction integer, OUT dimensions integer,
 	OUT type text, OUT metric text, OUT nonce text, OUT changes bigint)
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;

@@ -13,7 +13,7 @@ SELECT live_rows, dead_rows, detached_slots, free_slots, linked + pending AS in_
 	array_length(degrees, 1) AS degree_counts, (SELECT sum(d) FROM unnest(degrees) d) = linked AS rows_counted, reachable,
 	format_version > 0 AS versioned, m, ef_construction, dimensions, type, metric, nonce <> '0' AS has_nonce
 FROM gpuann_stats('things_v');
-SELECT meta_bytes + seed_bytes + list_bytes + node_bytes + vector_bytes + unused_bytes = pg_relation_size('things_v') AS bytes_add_up,
+SELECT meta_bytes + seed_bytes + list_bytes + node_bytes + vector_bytes + posting_bytes + unused_bytes = pg_relation_size('things_v') AS bytes_add_up,
 	seeds > 0 AS has_seeds
 FROM gpuann_stats('things_v');
 DELETE FROM things WHERE id % 10 = 1;

@@ -94,10 +94,42 @@ SELECT count(*) FROM (SELECT id FROM lists_e WHERE id > 10000 ORDER BY v <-> '[1
 SELECT rows, added FROM gpuann_lists('lists_ei');
 SELECT gpuann_check('lists_ei', true);
 
--- What is altered is heeded by the next build, but for probes.
-ALTER INDEX lists_ei SET (probes = 3);
+-- What is altered is heeded by the next build, but for probes: until then prices and defaults are those of what was built.
+CREATE FUNCTION price_of(query text) RETURNS float8 LANGUAGE plpgsql AS $$
+DECLARE
+	plan json;
+BEGIN
+	EXECUTE 'EXPLAIN (FORMAT JSON) ' || query INTO plan;
+	RETURN plan -> 0 -> 'Plan' ->> 'Total Cost';
+END $$;
+
+SET gpuann.server = off;
+CREATE TABLE lists_g (id int, v vector(8));
+INSERT INTO lists_g SELECT id, v FROM lists_t;
+CREATE INDEX lists_gi ON lists_g USING gpuann (v vector_l2_ops);
+ANALYZE lists_g, lists_e;
+CREATE TEMP TABLE prices AS SELECT t, price_of(format('SELECT id FROM %s ORDER BY v <-> %L LIMIT 5', t, '[1,1,1,1,1,1,1,1]')) AS price
+	FROM (VALUES ('lists_e'), ('lists_g')) tables (t);
 ALTER INDEX lists_ei SET (lists = 7);
+ALTER INDEX lists_gi SET (method = ivfpq);
+SELECT t, price_of(format('SELECT id FROM %s ORDER BY v <-> %L LIMIT 5', t, '[1,1,1,1,1,1,1,1]')) = price AS same FROM prices ORDER BY t;
+SELECT substring(line, ' ef=\d+') AS ef FROM plan_of($$SELECT id FROM lists_g ORDER BY v <-> '[1,1,1,1,1,1,1,1]' LIMIT 5$$) line
+	WHERE line LIKE '% ef=%';
+ALTER INDEX lists_ei RESET (lists);
+ALTER INDEX lists_ei SET (method = graph);
+SELECT t, price_of(format('SELECT id FROM %s ORDER BY v <-> %L LIMIT 5', t, '[1,1,1,1,1,1,1,1]')) = price AS same FROM prices ORDER BY t;
+SELECT substring(line, ' ef=\d+') AS ef FROM plan_of($$SELECT id FROM lists_e ORDER BY v <-> '[1,1,1,1,1,1,1,1]' LIMIT 5$$) line
+	WHERE line LIKE '% ef=%';
+ALTER INDEX lists_ei SET (method = ivfpq);
+ALTER INDEX lists_ei SET (probes = 3);
+SELECT price_of(format('SELECT id FROM %s ORDER BY v <-> %L LIMIT 5', t, '[1,1,1,1,1,1,1,1]')) < price AS cheaper FROM prices WHERE t = 'lists_e';
 ALTER INDEX lists_ei SET (m = 8);
+RESET gpuann.server;
+
+-- Every page is of some part.
+SELECT meta_bytes + seed_bytes + list_bytes + node_bytes + vector_bytes + posting_bytes + unused_bytes = pg_relation_size('lists_ei') AS bytes_add_up,
+	posting_bytes = (SELECT l.posting_bytes FROM gpuann_lists('lists_ei') l) AS same
+FROM gpuann_stats('lists_ei');
 
 -- An unlogged index.
 CREATE UNLOGGED TABLE lists_u (id int, v vector(8));
@@ -107,6 +139,7 @@ SELECT gpuann_link('lists_ui') <= 2000 AS linked; -- or a worker did it
 SELECT count(*) FROM (SELECT id FROM lists_u ORDER BY v <-> '[1,1,1,1,1,1,1,1]' LIMIT 30) s;
 SELECT gpuann_check('lists_ui', true);
 
-DROP TABLE lists_t, lists_e, lists_u;
+DROP TABLE lists_t, lists_e, lists_g, lists_u;
 DROP FUNCTION plan_of(text);
+DROP FUNCTION price_of(text);
 DROP FUNCTION lists_differ(text, text, text, text);

@@ -70,6 +70,32 @@ keeps('VACUUM', 4, 'VACUUM (INDEX_CLEANUP on) items');
 keeps('the check', 4, "SELECT gpuann_check('items_v', true)");
 keeps('figures', 4, "SELECT gpuann_stats('items_v')");
 right_after($node, 'in the end');
+
+# Lists: more centroids than there is memory for, and rows that are assigned to them.
+my $lists = 'CREATE INDEX items_v ON items USING gpuann (v vector_l2_ops) WITH (method = ivfpq, lists = 350)';
+
+$node->safe_psql('postgres', 'DROP INDEX items_v');
+keeps('a build of lists', 16, $lists);
+$node->safe_psql('postgres', "INSERT INTO items SELECT i, long_vec(i) FROM generate_series(200001, 206000) i");
+keeps('linking into lists', 1, "SELECT gpuann_link('items_v')");
+$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 2 = 0');
+keeps('VACUUM of lists', 1, 'VACUUM (INDEX_CLEANUP on) items');
+keeps('the check of lists', 4, "SELECT gpuann_check('items_v', true)");
+right_after($node, 'with lists');
+
+# Whatever the memory, the same rows come into the same lists.
+my %found;
+
+foreach my $memory ('1MB', '64MB')
+{
+	$node->safe_psql('postgres', "DROP INDEX items_v; DELETE FROM items WHERE id > 300000; $lists;
+		INSERT INTO items SELECT id + 300000, v FROM items WHERE id % 10 < 5; SET maintenance_work_mem = '$memory'; SELECT gpuann_link('items_v')");
+	# a row and its copy are in the same list
+	$found{$memory} = $node->safe_psql('postgres', "SET enable_seqscan = off; SET gpuann.probes = 1; SET gpuann.rerank = 1000; SET gpuann.iterative_scan = off;
+		SELECT count(*) FROM items o WHERE id > 300000 AND (SELECT array_agg(id) FROM (SELECT id FROM items i ORDER BY i.v <-> o.v LIMIT 2) s) <@ ARRAY[o.id, o.id - 300000]");
+	cmp_ok($found{$memory}, '>', 1000, "$memory: copies of rows");
+	is($found{$memory}, $node->safe_psql('postgres', 'SELECT count(*) FROM items WHERE id > 300000'), "$memory: rows are in the lists of their copies");
+}
 $node->stop;
 
 done_testing();

@@ -47,6 +47,9 @@ like($node->safe_psql('postgres', "SET enable_seqscan = off; SET gpuann.probes =
 # A mirror that a worker loads, with readers or without.
 $node->safe_psql('postgres', "SELECT gpuann_evict('items_v')");
 follows('loaded by a worker');
+$node->safe_psql('postgres', "SELECT gpuann_evict('items_v')");
+cmp_ok($node->safe_psql('postgres', "SELECT gpuann_prewarm('items_v')"), '>', 40000 * 4 * $dims, 'loaded on demand, and its bytes are counted');
+follows('loaded on demand');
 
 # Rows come, go and change; they are linked, and die.
 fill_rows($node, 50001, 50700, $dims);

@@ -169,9 +169,9 @@ extern bool gpuann_option_mirror(Relation index);
 
 /*
  * How broadly a scan searches first: what the session has set, else the index's
- * option, else the default.
+ * option, else the default of an index that was built with lists, or without.
  */
-extern int	gpuann_effective_ef_search(Relation index);
+extern int	gpuann_effective_ef_search(Relation index, bool lists);
 extern const GpuannTypeInfo *gpuann_type_info(Relation index);
 
 /*

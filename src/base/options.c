@@ -359,10 +359,11 @@ gpuann_option_mirror(Relation index)
 }
 
 /*
- * How broadly a scan of an index searches first.
+ * How broadly a scan of an index searches first. What was built decides the
+ * default: the option method may have been altered since.
  */
 int
-gpuann_effective_ef_search(Relation index)
+gpuann_effective_ef_search(Relation index, bool lists)
 {
 	const GpuannOptions *options = (const GpuannOptions *) index->rd_options;
 
@@ -370,25 +371,24 @@ gpuann_effective_ef_search(Relation index)
 		return gpuann_ef_search;
 	if (options && options->ef_search != GPUANN_UNSET)
 		return options->ef_search;
-	return gpuann_option_method(index) == GPUANN_METHOD_IVFPQ ? GPUANN_DEFAULT_LISTS_EF
-															  : GPUANN_DEFAULT_EF_SEARCH;
+	return lists ? GPUANN_DEFAULT_LISTS_EF : GPUANN_DEFAULT_EF_SEARCH;
 }
 
 /*
- * How many of an index's lists a scan probes. By itself three times the
- * square root: reading codes is cheap (bench/results/lists-2-cores.md).
+ * How many of an index's lists a scan probes. By itself six times the
+ * square root, for a recall of about .95 (docs/choosing.md).
  */
 uint32
 gpuann_effective_probes(Relation index, uint32 lists, double ef)
 {
 	const GpuannOptions *options = (const GpuannOptions *) index->rd_options;
-	double		probes = ceil(3 * sqrt(lists));
+	double		probes = ceil(6 * sqrt(lists));
 
 	if (gpuann_probes != GPUANN_UNSET)
 		probes = gpuann_probes;
 	else if (options && options->probes != GPUANN_UNSET)
 		probes = options->probes;
-	probes *= Max(ef / Max(gpuann_effective_ef_search(index), GPUANN_DEFAULT_EF_SEARCH), 1);
+	probes *= Max(ef / Max(gpuann_effective_ef_search(index, true), GPUANN_DEFAULT_EF_SEARCH), 1);
 	return (uint32) Min(ceil(probes), (double) lists);
 }
 

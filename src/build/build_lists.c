@@ -19,6 +19,7 @@
 #include "link/local_engine.h"
 #include "miscadmin.h"
 #include "page/pending.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 
 #define SAMPLE_OF_LIST	64		/* rows that centroids are trained on, for each list */
@@ -225,7 +226,8 @@ fill_begin(Filling *fill, ListsBuild *build)
 
 	memset(fill, 0, sizeof(*fill));
 	fill->build = build;
-	fill->coder = list_coder_open(build->index, format, build->lists);
+	/* training has taken more */
+	fill->coder = list_coder_open(build->index, format, build->lists, MaxAllocHugeSize);
 	fill->writer = (ListWriter) {.index = build->index,
 								 .format = format,
 								 .lists = build->lists,

@@ -18,11 +18,12 @@
 
 #include "engine/bits.h"
 #include "engine/prune.h"
+#include "lists/postings.h"
 #include "page/pending.h"
 #include "base/signature.h"
 #include "base/sql_index.h"
 
-#define STATS_COLUMNS	30
+#define STATS_COLUMNS	31
 
 typedef struct IndexStats
 {
@@ -49,6 +50,7 @@ typedef struct IndexStats
 
 	BlockNumber node_pages;
 	BlockNumber vector_pages;
+	BlockNumber posting_pages;	/* that were ever used */
 	BlockNumber blocks;
 } IndexStats;
 
@@ -128,13 +130,18 @@ count_slot(IndexStats *stats, uint32 slot, const NodeCopy *node)
 	stats->histogram[degree]++;
 }
 
-/* Pages of each kind: by arithmetic, as the format lays them out. */
+/*
+ * Pages of each kind: by arithmetic, as the format lays them out; of posting
+ * pages, which are used in order, as many as the directory says.
+ */
 static void
 count_pages(IndexStats *stats)
 {
 	const IndexFormat *format = stats->format;
 	uint32		left = stats->bounds.next_fresh;
 
+	if (format_has_lists(format))
+		stats->posting_pages = posting_pages_used(stats->index);
 	stats->blocks = RelationGetNumberOfBlocks(stats->index);
 	while (left > 0)
 	{
@@ -288,14 +295,14 @@ static void
 put_bytes(StatsRow *row, const IndexStats *stats)
 {
 	BlockNumber used = 1 + stats->format->seed_pages + stats->bounds.superblocks +
-					   stats->node_pages + stats->vector_pages +
-					   stats->bounds.superblocks * format_postings(stats->format);
+					   stats->node_pages + stats->vector_pages + stats->posting_pages;
 
 	put_pages(row, 1);
 	put_pages(row, stats->format->seed_pages);
 	put_pages(row, stats->bounds.superblocks);
 	put_pages(row, stats->node_pages);
 	put_pages(row, stats->vector_pages);
+	put_pages(row, stats->posting_pages);
 	put_pages(row, stats->blocks > used ? stats->blocks - used : 0);
 }
 
@@ -343,7 +350,7 @@ gpuann_stats(PG_FUNCTION_ARGS)
 	signature_check(
 		fcinfo, "regclass",
 		"int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int4,float8,int4,_int4,float8,int8,int8,int8,int8,int8,int8,"
-		"int8,int4,int4,int4,int4,text,text,text,int8");
+		"int8,int8,int4,int4,int4,int4,text,text,text,int8");
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_WATCH, &opened);

@@ -20,7 +20,8 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#define CHUNK_ROWS		4096	/* rows assigned at once */
+#define CHUNK_MOST		4096	/* rows assigned at once, at most, ... */
+#define CHUNK_LEAST		64		/* ... and at least */
 #define CODED_AT_ONCE	256		/* ... between checks for interrupts */
 
 /* ---- adding ---- */
@@ -42,6 +43,7 @@ typedef struct ListAdding
 	ListCoder  *coder;
 	ListWriter	writer;
 	CodedRows  *rows;
+	uint32		room;			/* rows of a chunk */
 	AddedRow   *added;			/* of the chunk */
 	PostingEntry *entries;		/* of one list */
 	unsigned char *codes;
@@ -97,22 +99,53 @@ take_chunk(ListAdding *adding, const uint32 *slots, uint32 count)
 	pfree(node);
 }
 
-/* Assign and encode the chunk. */
+/*
+ * Assign the chunk, and put it into the order of lists. What there is no memory
+ * for of the centroids is read anew for each chunk.
+ */
 static void
-code_chunk(ListAdding *adding)
+assign_chunk(ListAdding *adding)
 {
-	for (uint32 done = 0, some; done < adding->rows->count; done += some)
+	ListCoder  *coder = adding->coder;
+	CodedRows  *rows = adding->rows;
+
+	for (uint32 first = 0; first < adding->lists.lists; first += coder->most)
 	{
-		link_pause();
-		some = Min(adding->rows->count - done, CODED_AT_ONCE);
-		list_coder_code(adding->coder, adding->rows, done, some);
-		for (uint32 row = done; row < done + some; row++)
+		if (!list_coder_has_all(coder))
+			list_coder_read(coder, first);
+		for (uint32 done = 0, some; done < rows->count; done += some)
 		{
-			adding->added[row].list = adding->rows->list[row];
-			adding->distance += adding->rows->distance[row];
+			link_pause();
+			some = Min(rows->count - done, CODED_AT_ONCE);
+			list_coder_assign(coder, rows, done, some);
 		}
 	}
-	adding->count += adding->rows->count;
+	for (uint32 row = 0; row < rows->count; row++)
+	{
+		adding->added[row].list = rows->list[row];
+		adding->distance += rows->distance[row];
+	}
+	adding->count += rows->count;
+	qsort(adding->added, rows->count, sizeof(AddedRow), by_list);
+}
+
+/* Encode the chunk, in the order of lists. */
+static void
+encode_chunk(ListAdding *adding)
+{
+	CentroidReader reader;
+
+	centroid_reader_begin(&reader, adding->index, adding->format, &adding->lists);
+	for (uint32 i = 0; i < adding->rows->count; i++)
+	{
+		const AddedRow *added = &adding->added[i];
+
+		if (i % CODED_AT_ONCE == 0)
+			link_pause();
+		list_coder_encode(adding->coder, adding->rows, added->row,
+						  centroid_of(&reader, added->list));
+	}
+	centroid_reader_end(&reader);
 }
 
 /* Add the chunk's entries, list by list. */
@@ -122,7 +155,6 @@ append_chunk(ListAdding *adding)
 	uint32		code_bytes = adding->lists.code_bytes;
 	uint32		end;
 
-	qsort(adding->added, adding->rows->count, sizeof(AddedRow), by_list);
 	for (uint32 first = 0; first < adding->rows->count; first = end)
 	{
 		uint32		list = adding->added[first].list;
@@ -173,13 +205,20 @@ static void
 adding_begin(ListAdding *adding, Relation index, const IndexFormat *format,
 			 const PendingBounds *bounds, uint32 most)
 {
-	uint32		room = Min(most, CHUNK_ROWS);
+	Size		memory = link_memory();
+	Size		row_bytes;
+	uint32		room;
 
 	memset(adding, 0, sizeof(*adding));
 	adding->index = index;
 	adding->format = format;
 	list_format_read(index, format, &adding->lists);
-	adding->coder = list_coder_open(index, format, &adding->lists);
+	/* a half for centroids, a quarter for rows; the pass has some */
+	adding->coder = list_coder_open(index, format, &adding->lists, memory / 2);
+	row_bytes = coded_row_bytes(format, &adding->lists) + sizeof(AddedRow) +
+		sizeof(PostingEntry) + adding->lists.code_bytes;
+	room = (uint32) Min(Max(memory / 4 / row_bytes, CHUNK_LEAST), CHUNK_MOST);
+	adding->room = room = Min(room, most);
 	adding->writer = (ListWriter) {.index = index,
 								   .format = format,
 								   .lists = &adding->lists,
@@ -202,9 +241,10 @@ add_rows(Relation index, const IndexFormat *format, const LinkPass *pass)
 	adding_begin(&adding, index, format, &bounds, pass->count);
 	for (uint32 done = 0, some; done < pass->count; done += some)
 	{
-		some = Min(pass->count - done, CHUNK_ROWS);
+		some = Min(pass->count - done, adding.room);
 		take_chunk(&adding, pass->slots + done, some);
-		code_chunk(&adding);
+		assign_chunk(&adding);
+		encode_chunk(&adding);
 		append_chunk(&adding);
 		number_chunk(&adding, meta.change_seq + 1);
 	}
@@ -247,33 +287,14 @@ typedef struct ListRemoving
 								 * searched */
 	uint32		list;			/* the one being searched */
 	uint64		linked;			/* slots with a list number */
-	ListCoder  *coder;			/* opened when a dead slot has none */
-	CodedRows  *rows;			/* of one row */
 	NodeCopy   *node;
 } ListRemoving;
 
 /*
- * The list of a dead slot that was never linked: by its vector, in case a pass
- * that was cut short has added it.
+ * Note the lists of the slots of a node page. A slot that was never linked may
+ * have an entry too, of a pass that was cut short. Then there are more entries
+ * than linked rows, and all lists are searched.
  */
-static uint32
-list_by_vector(ListRemoving *removing, uint32 slot)
-{
-	void	   *vector = palloc(removing->format->vector_bytes);
-
-	if (removing->coder == NULL)
-	{
-		removing->coder = list_coder_open(removing->index, removing->format, &removing->lists);
-		removing->rows = coded_rows_make(removing->coder, 1);
-	}
-	read_vector(removing->index, removing->format, slot, vector);
-	list_widen(removing->format, vector, removing->rows->wide);
-	list_coder_code(removing->coder, removing->rows, 0, 1);
-	pfree(vector);
-	return removing->rows->list[0];
-}
-
-/* Note the lists of the slots of a node page. */
 static void
 note_lists(ListRemoving *removing, uint32 first, uint32 end)
 {
@@ -281,13 +302,13 @@ note_lists(ListRemoving *removing, uint32 first, uint32 end)
 	{
 		uint32		list;
 
-		if (!read_node(removing->index, removing->format, slot, removing->node))
+		if (!read_node(removing->index, removing->format, slot, removing->node) ||
+			(removing->node->flags & NODE_LINKED) == 0)
 			continue;
-		removing->linked += (removing->node->flags & NODE_LINKED) != 0;
-		if (slot >= removing->limit || removing->dead == NULL || !bit_is_set(removing->dead, slot))
+		removing->linked++;
+		if (slot >= removing->limit || !bit_is_set(removing->dead, slot))
 			continue;
-		list = (removing->node->flags & NODE_LINKED) != 0 ? removing->node->neighbours[0]
-			: list_by_vector(removing, slot);
+		list = removing->node->neighbours[0];
 		if (list >= removing->lists.lists)
 			report_corrupt(removing->index, node_block(removing->format, slot),
 						   "a slot is of a list that does not exist");

@@ -243,6 +243,7 @@ list_quantizer(Relation index, const IndexFormat *format, const ListFormat *list
 
 /* ---- coding rows ---- */
 
+/* Give back what does not belong to the memory context that goes. */
 static void
 close_coder(void *arg)
 {
@@ -259,27 +260,37 @@ aligned_memory(Size bytes)
 	return (void *) TYPEALIGN(64, palloc_extended(bytes + 64, MCXT_ALLOC_HUGE));
 }
 
+/* How many centroids so many bytes hold. */
+static uint32
+centroids_within(const IndexFormat *format, const ListFormat *lists, Size bytes)
+{
+	Size		tile = NEAREST_TILE * format->dims * sizeof(float) +
+		centroids_bytes(NEAREST_TILE, format->dims);
+	Size		most = Max(bytes / tile * NEAREST_TILE, LIST_CODER_LEAST);
+
+	return (uint32) Min(most, lists->lists);
+}
+
 ListCoder *
-list_coder_open(Relation index, const IndexFormat *format, const ListFormat *lists)
+list_coder_open(Relation index, const IndexFormat *format, const ListFormat *lists, Size bytes)
 {
 	ListCoder  *coder = palloc0(sizeof(ListCoder));
 	MemoryContextCallback *callback = palloc0(sizeof(MemoryContextCallback));
 	QuantizerShape shape;
-	Size		bytes;
-	float	   *centroids;
 	void	   *codebook;
 
+	coder->index = index;
 	coder->format = format;
 	coder->lists = *lists;
+	coder->most = centroids_within(format, lists, bytes);
+	coder->centroids = aligned_memory((Size) coder->most * format->dims * sizeof(float));
+	coder->tiles = aligned_memory(centroids_bytes(coder->most, format->dims));
+	if (list_coder_has_all(coder))
+		list_coder_read(coder, 0);
 	shape = list_shape(format, &coder->lists);
-	bytes = (Size) coder->lists.lists * format->dims * sizeof(float);
-	centroids = aligned_memory(bytes);
-	list_read_bytes(index, centroid_start(&coder->lists), 0, bytes, centroids);
-	centroids_init(&coder->set, centroids, coder->lists.lists, format->dims,
-				   aligned_memory(centroids_bytes(coder->lists.lists, format->dims)));
-	bytes = quantizer_codebook_bytes(&shape);
-	codebook = aligned_memory(bytes);
-	list_read_bytes(index, codebook_start(&coder->lists), 0, bytes, codebook);
+	codebook = aligned_memory(quantizer_codebook_bytes(&shape));
+	list_read_bytes(index, codebook_start(&coder->lists), 0, quantizer_codebook_bytes(&shape),
+					codebook);
 
 	callback->func = close_coder;
 	callback->arg = coder;
@@ -288,6 +299,24 @@ list_coder_open(Relation index, const IndexFormat *format, const ListFormat *lis
 	if (coder->quantizer == NULL)
 		out_of_memory(index);
 	return coder;
+}
+
+void
+list_coder_read(ListCoder *coder, uint32 first)
+{
+	Size		bytes = coder->format->dims * sizeof(float);
+	uint32		count = Min(coder->most, coder->lists.lists - first);
+
+	coder->first = first;
+	list_read_bytes(coder->index, centroid_start(&coder->lists), first * bytes, count * bytes,
+					coder->centroids);
+	centroids_init(&coder->set, coder->centroids, count, coder->format->dims, coder->tiles);
+}
+
+Size
+coded_row_bytes(const IndexFormat *format, const ListFormat *lists)
+{
+	return format->dims * sizeof(float) + sizeof(uint32) + sizeof(double) + lists->code_bytes;
 }
 
 CodedRows *
@@ -315,4 +344,39 @@ list_coder_code(const ListCoder *coder, CodedRows *rows, uint32 first, uint32 co
 						 coder->set.centroids + (Size) rows->list[first + i] * dims,
 						 wide + (Size) i * dims, 1,
 						 rows->codes + (Size) (first + i) * coder->lists.code_bytes);
+}
+
+/*
+ * Distances are exact, and of equally near centroids the first one counts: so
+ * nothing depends on how the centroids were cut into parts.
+ */
+void
+list_coder_assign(const ListCoder *coder, CodedRows *rows, uint32 first, uint32 count)
+{
+	uint32		dims = coder->format->dims;
+	uint32		nearest[NEAREST_ROWS];
+	double		distances[NEAREST_ROWS];
+
+	for (uint32 done = 0, some; done < count; done += some)
+	{
+		some = Min(count - done, NEAREST_ROWS);
+		(void) centroids_nearest(&coder->set, rows->wide + (Size) (first + done) * dims, dims,
+								 some, nearest, distances);
+		for (uint32 i = 0; i < some; i++)
+		{
+			uint32		row = first + done + i;
+
+			if (coder->first > 0 && !(distances[i] < rows->distance[row]))
+				continue;
+			rows->list[row] = coder->first + nearest[i];
+			rows->distance[row] = distances[i];
+		}
+	}
+}
+
+void
+list_coder_encode(const ListCoder *coder, CodedRows *rows, uint32 row, const float *centroid)
+{
+	quantizer_encode(coder->quantizer, centroid, rows->wide + (Size) row * coder->format->dims, 1,
+					 rows->codes + (Size) row * coder->lists.code_bytes);
 }

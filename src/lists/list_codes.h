@@ -50,21 +50,38 @@ extern void centroid_reader_end(CentroidReader *reader);
 /* The centroid of a list, valid until the next call. */
 extern const float *centroid_of(CentroidReader *reader, uint32 list);
 
-/* What assigns rows to lists and encodes them. */
+/*
+ * What assigns rows to lists and encodes them. It has copies of consecutive
+ * centroids: of all, or of as many as there is memory for.
+ */
 typedef struct ListCoder
 {
+	Relation	index;
 	const IndexFormat *format;
 	ListFormat	lists;
+	uint32		first;			/* the list of the first centroid in the set */
+	uint32		most;			/* centroids in the set, but the last ones */
+	float	   *centroids;
+	void	   *tiles;
 	Centroids	set;
 	Quantizer  *quantizer;
 } ListCoder;
 
 /*
- * Open it, with copies of centroids and codebook, until the current memory
- * context goes.
+ * Open it, with centroids and codebook, until the current memory context goes.
+ * Centroids take at most so many bytes, but LIST_CODER_LEAST of them are held.
  */
+#define LIST_CODER_LEAST	32
+
 extern ListCoder *list_coder_open(Relation index, const IndexFormat *format,
-								  const ListFormat *lists);
+								  const ListFormat *lists, Size bytes);
+
+/* Whether all centroids are in the set. */
+static inline bool
+list_coder_has_all(const ListCoder *coder)
+{
+	return coder->most == coder->lists.lists;
+}
 
 /* Rows on their way into lists. */
 typedef struct CodedRows
@@ -78,10 +95,23 @@ typedef struct CodedRows
 
 extern CodedRows *coded_rows_make(const ListCoder *coder, uint32 room);
 
+/* Bytes of a row in coded rows. */
+extern Size coded_row_bytes(const IndexFormat *format, const ListFormat *lists);
+
 /*
- * Assign and encode rows [first, first + count). Any number of threads may do
- * so with rows of their own: nothing of PostgreSQL is called.
+ * Assign and encode rows [first, first + count). The coder must have all
+ * centroids. Any number of threads may do so with rows of their own: nothing of
+ * PostgreSQL is called.
  */
 extern void list_coder_code(const ListCoder *coder, CodedRows *rows, uint32 first, uint32 count);
+
+/*
+ * In parts: read the centroids from this list on into the set; assign rows to
+ * the nearest of those read since list 0; encode one by its list's centroid.
+ */
+extern void list_coder_read(ListCoder *coder, uint32 first);
+extern void list_coder_assign(const ListCoder *coder, CodedRows *rows, uint32 first, uint32 count);
+extern void list_coder_encode(const ListCoder *coder, CodedRows *rows, uint32 row,
+							  const float *centroid);
 
 #endif							/* GPUANN_LIST_CODES_H */

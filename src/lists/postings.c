@@ -45,6 +45,16 @@ read_list_head(Relation index, uint32 list)
 	return head;
 }
 
+uint32
+posting_pages_used(Relation index)
+{
+	Buffer		buffer = read_hinted_page(index, directory_block(0), PAGE_DIRECTORY, false);
+	uint32		used = DirectoryOf(BufferGetPage(buffer))->used;
+
+	UnlockReleaseBuffer(buffer);
+	return used;
+}
+
 /*
  * Where a chain goes on. Errors out unless that is a posting page, or nothing.
  */

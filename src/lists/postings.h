@@ -85,6 +85,9 @@ directory_block(uint32 list)
 
 extern ListHead read_list_head(Relation index, uint32 list);
 
+/* How many posting pages were ever used, spare ones included. */
+extern uint32 posting_pages_used(Relation index);
+
 /*
  * Who reads a list. An entry may be met twice, if the list changes meanwhile.
  */

@@ -179,6 +179,7 @@ scan_wants(const GpuannNode *node)
 {
 	bool		limited = visits_are_limited(node);
 	double		needed = scan_rows_needed((double) node->wanted, node->expected);
+	bool		lists = format_has_lists(index_format(node->index));
 	ScanWants	wants = {.set = true,
 						 .rows = (uint64) Min(needed, ENGINE_MAX_SLOTS),
 						 .most_distance = node->most_distance};
@@ -187,7 +188,7 @@ scan_wants(const GpuannNode *node)
 	if (node->merge != NULL)
 		needed = node->wanted;
 	wants.ef = scan_first_ef((double) node->wanted, needed,
-							 gpuann_effective_ef_search(node->index));
+							 gpuann_effective_ef_search(node->index, lists));
 	if (!node->ordered)
 		wants.rows = (uint64) Min(2 * node->css.ss.ps.plan->plan_rows, ENGINE_MAX_SLOTS);
 	if (gpuann_exact || !node->ordered)

@@ -15,6 +15,7 @@
 
 #include "access/genam.h"
 #include "client/client.h"
+#include "lists/lists.h"
 #include "optimizer/clauses.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
@@ -102,7 +103,7 @@ typedef struct PricedIndex
 	double		vector_bytes;
 	int			m;
 	int			ef;				/* of the first search */
-	double		lists;			/* by its options; 0: it is a graph */
+	double		lists;			/* 0: it is a graph */
 	double		probes;			/* of the first search */
 	bool		server;			/* answers now */
 	const StepPrices *step;
@@ -121,18 +122,23 @@ vector_bytes_of(Relation relation)
 }
 
 /*
- * The lists that an index's options give it. Its pages are not read.
+ * What was built, as the metapage says: options may have been altered since.
  */
 static void
-examine_lists(Relation relation, PricedIndex *index)
+examine_format(Relation relation, PricedIndex *index)
 {
-	const GpuannOptions *options = (const GpuannOptions *) relation->rd_options;
+	const IndexFormat *format = index_format(relation);
+	bool		has_lists = format_has_lists(format);
+	ListFormat	lists;
 
+	index->ef = gpuann_effective_ef_search(relation, has_lists);
+	index->m = format->m;
 	index->lists = 0;
-	if (gpuann_option_method(relation) != GPUANN_METHOD_IVFPQ)
+	if (!has_lists)
 		return;
-	index->lists = options->lists != GPUANN_UNSET ? options->lists : ceil(sqrt(index->rows));
-	index->probes = gpuann_effective_probes(relation, (uint32) index->lists, 1);
+	list_format_read(relation, format, &lists);
+	index->lists = lists.lists;
+	index->probes = gpuann_effective_probes(relation, lists.lists, 1);
 }
 
 /*
@@ -159,9 +165,7 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 	}
 	relation = index_open(info->indexoid, NoLock);
 	index->vector_bytes = vector_bytes_of(relation);
-	index->m = gpuann_option_m(relation);
-	index->ef = gpuann_effective_ef_search(relation);
-	examine_lists(relation, index);
+	examine_format(relation, index);
 	index->server = client_would_answer(relation);
 	index->step = !index->server			? &page_prices
 				  : client_engine_is_cuda() ? &cuda_prices

@@ -142,7 +142,9 @@ kind_as_set(void)
 static uint32
 first_ef(Relation index, const ScanWants *wants)
 {
-	return Max((uint32) gpuann_effective_ef_search(index), wants->ef);
+	return Max((uint32) gpuann_effective_ef_search(index,
+												   format_has_lists(index_format(index))),
+			   wants->ef);
 }
 
 /*

@@ -40,7 +40,8 @@ scan_batch_ask(Relation index, const void *vectors, uint32 count, SearchMethod m
 {
 	const IndexFormat *format = index_format(index);
 	bool		exact = method == METHOD_EXACT;
-	uint32		ef = exact ? 1 : (uint32) gpuann_effective_ef_search(index);
+	bool		has_lists = format_has_lists(format);
+	uint32		ef = exact ? 1 : (uint32) gpuann_effective_ef_search(index, has_lists);
 	ServerQuery query = {.vector_bytes = format->vector_bytes,
 						 .method = method,
 						 .ef = ef,

@@ -62,6 +62,15 @@ pgvector_installed() {
 	fi
 }
 
+# Print the directory of the CUDA toolkit: that of NVCC, of the nvcc on the path, or NVIDIA's default.
+#
+# Fails silently if there is none, and with CUDA=0 or an empty NVCC, which leave CUDA out.
+find_toolkit() {
+	local nvcc=${NVCC-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+
+	[ "${CUDA:-}" != 0 ] && [ -x "$nvcc" ] && dirname "$(dirname "$(readlink -f "$nvcc")")"
+}
+
 # Run a command as root: directly, or through sudo.
 as_root() {
 	if [ "$(id -u)" = 0 ]; then

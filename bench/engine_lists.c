@@ -14,8 +14,8 @@
  * wall's clock and, because the machine may do other work too, of a
  * processor's; microseconds of a query that is alone, and of batches of 64,
  * 256, 1,024 and 10,000, from submit to the last answer. Markdown. With --near
- * the other rows become near-duplicates of so many first ones: 0.98 of those and
- * 0.02 of themselves.
+ * the other rows become near-duplicates of so many first ones: 0.98 of those
+ * and 0.02 of themselves.
  */
 #include <dlfcn.h>
 #include <math.h>

@@ -1,7 +1,8 @@
 /*
  * conformance_few.c
- *		Cases of exact search of one to sixteen queries, which an engine may answer
- *		in one pass over the rows: whatever the order of rows, the same bits.
+ *		Cases of exact search of one to sixteen queries, which an engine may
+ *		answer in one pass over the rows: whatever the order of rows, the same
+ *		bits.
  *
  * A pass that turns away what is behind a bound goes wrong, or slow, where no
  * bound holds: rows that come from far to near, equal distances, more results

@@ -34,12 +34,12 @@
  * bounds, and publish them with the limit that follows in shared memory.
  *
  * The first marks come from sampling: a warp measures four rows of its first
- * stage, in each quarter the one nearest by cheap sums, or one for each query if
- * there are more than four. Then the warps wait a
- * little for a bound while their rings fill. The first bound is computed from
- * the block's own samples, because an access to device memory takes several
- * microseconds while all rings are being filled. The same holds for the bits of
- * dead slots, so those of the first stage are loaded before its rows.
+ * stage, in each quarter the one nearest by cheap sums, or one for each query
+ * if there are more than four. Then the warps wait a little for a bound while
+ * their rings fill. The first bound is computed from the block's own samples,
+ * because an access to device memory takes several microseconds while all rings
+ * are being filled. The same holds for the bits of dead slots, so those of the
+ * first stage are loaded before its rows.
  *
  * When a block's candidates are full, one warp reduces them to the block's k
  * best while the others wait. This is rare unless rows are ordered from far to
@@ -402,7 +402,8 @@ filter_stage(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *blo
 			 uint32_t rows)
 {
 	if (plan.at_once == 4 && most_at_once(G) == 4)
-		filter_rows<T, TERM, G, most_at_once(G)>(mirror, plan, block, memory, limit, at, from, rows);
+		filter_rows<T, TERM, G, most_at_once(G)>(mirror, plan, block, memory, limit, at, from,
+												 rows);
 	else if (plan.at_once >= 2)
 		filter_rows<T, TERM, G, 2>(mirror, plan, block, memory, limit, at, from, rows);
 	else

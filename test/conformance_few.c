@@ -1,6 +1,6 @@
 /*
  * conformance_few.c
- *		Cases of exact search of one to sixteen queries, which an engine may
+ *		Cases of exact search of one to eight queries, which an engine may
  *		answer in one pass over the rows: whatever the order of rows, the same
  *		bits.
  *
@@ -17,7 +17,7 @@
 static const ExactWay ways[] = {EXACT_FUSED, EXACT_SCAN, EXACT_CHOSEN};
 
 #define WAYS	3
-#define FEW_QUERIES 16			/* that share a pass */
+#define FEW_QUERIES 16			/* as many as that share a pass, and more */
 
 /* Ways that a long case goes: the first of them where everything is slow. */
 static int
@@ -118,8 +118,8 @@ far_to_near(void)
 }
 
 /*
- * One query at a time and up to sixteen, of k from one to more than there are
- * rows, on one table; dead rows, and some overwritten.
+ * One query at a time and up to sixteen together, of k from one to more than
+ * there are rows, on one table; dead rows, and some overwritten.
  */
 static void
 mixed_k(void)

@@ -6,7 +6,7 @@
  *
  * exact_fused_kernel
  *     grid    one block per SM; 7 or 11 warps that read rows, and one that
- *             serves bounds; instantiated for 1, 2, up to 4, 8 and 16 queries
+ *             serves bounds; instantiated for 1, 2, and up to 4 and 8 queries
  *     work    A block has a range of rows, in pieces that its warps take one
  *             at a time. Each warp has a ring of stages in shared memory
  *             (ring.cuh) and refills a stage as soon as it has read it, so
@@ -63,9 +63,9 @@
 #define MIN_MARKS 256u
 #define MARKS_PER_K 16u
 #define MARK_READERS 16u /* blocks that compute bounds from the marks, per query */
-#define SPARE 768u	/* room for candidates of a block, above k, of up to 4 queries; */
-#define SPARE_OF_ALL 3072u /* of more all together */
-#define FUSED_MOST_K 256u /* of more than 4 queries */
+#define SPARE 768u	/* room for candidates of a block, above k, of up to 4 queries, */
+#define SPARE_OF_EIGHT 384u /* and of more */
+#define MOST_K_OF_EIGHT 256u
 #define BOUND_POLLS 64u /* polls for a bound before rows are measured without one */
 #define PAUSE_NS 100u /* ns */
 #define SAMPLE_POLLS 200u /* polls for samples, at a fifth of that interval */
@@ -316,13 +316,6 @@ sample_first_stage(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G
 		atomicAdd(&block->sampled_warps, 1u);
 }
 
-/* Rows per team at a time, at most: so many sums fit into registers. */
-__host__ __device__ constexpr uint32_t
-most_at_once(uint32_t queries)
-{
-	return queries > 8 ? MAX_AT_ONCE / 2 : MAX_AT_ONCE;
-}
-
 /*
  * Filter the rows of a stage at `at`, A per team at a time. Called by a warp.
  */
@@ -401,10 +394,9 @@ filter_stage(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *blo
 			 const FusedMemory &memory, const Limit *limit, const unsigned char *at, uint32_t from,
 			 uint32_t rows)
 {
-	if (plan.at_once == 4 && most_at_once(G) == 4)
-		filter_rows<T, TERM, G, most_at_once(G)>(mirror, plan, block, memory, limit, at, from,
-												 rows);
-	else if (plan.at_once >= 2)
+	if (plan.at_once == 4)
+		filter_rows<T, TERM, G, 4>(mirror, plan, block, memory, limit, at, from, rows);
+	else if (plan.at_once == 2)
 		filter_rows<T, TERM, G, 2>(mirror, plan, block, memory, limit, at, from, rows);
 	else
 		filter_rows<T, TERM, G, 1>(mirror, plan, block, memory, limit, at, from, rows);
@@ -711,13 +703,12 @@ typedef void (*FusedKernel)(const MirrorView, const BatchView, const FusedPlan, 
 #define PAIR_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 2>
 #define FOUR_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 4>
 #define EIGHT_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 8>
-#define SIXTEEN_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 16>
-#define GROUPS 5
+#define GROUPS 4
 
-/* For 1, 2, and up to 4, 8 and 16 queries. */
+/* For 1, 2, and up to 4 and 8 queries. */
 static const FusedKernel fused_kernels[GROUPS][TYPES_AND_TERMS_COUNT] = {
 	TYPES_AND_TERMS(ALONE_KERNEL), TYPES_AND_TERMS(PAIR_KERNEL), TYPES_AND_TERMS(FOUR_KERNEL),
-	TYPES_AND_TERMS(EIGHT_KERNEL), TYPES_AND_TERMS(SIXTEEN_KERNEL)};
+	TYPES_AND_TERMS(EIGHT_KERNEL)};
 
 /* Number of queries that the kernel for this many is instantiated for. */
 static uint32_t
@@ -767,10 +758,10 @@ fused_table_bytes(void)
  * fits.
  */
 static void
-plan_stage(const MirrorView &mirror, uint32_t group, uint32_t most, FusedPlan *plan)
+plan_stage(const MirrorView &mirror, uint32_t most, FusedPlan *plan)
 {
 	plan->team = TEAM;
-	plan->at_once = most_at_once(group);
+	plan->at_once = MAX_AT_ONCE;
 	while (plan->team > 1 && plan->team * 32 > mirror.stride)
 		plan->team /= 2;
 	while (plan->at_once > 1 && WARP / plan->team * plan->at_once * mirror.stride > most)
@@ -802,7 +793,7 @@ plan_ring(const ExactLaunch *launch, uint32_t warps, FusedPlan *plan, size_t *by
 	if (*bytes + MIN_RING > shared_room)
 		return false;
 	ring = (uint32_t) (shared_room - *bytes);
-	plan_stage(mirror, group, ring / warps / least / RING_ALIGNED * RING_ALIGNED, plan);
+	plan_stage(mirror, ring / warps / least / RING_ALIGNED * RING_ALIGNED, plan);
 	plan->stages = ring / warps / plan->stage_bytes;
 	plan->stages = plan->stages < MAX_STAGES ? plan->stages : MAX_STAGES;
 	if (in_groups && plan->stages > RING_STAGES)
@@ -825,7 +816,7 @@ plan_block(const ExactLaunch *launch, FusedPlan *plan, size_t *bytes)
 	memset(plan, 0, sizeof(*plan));
 	plan->k = launch->max_k;
 	plan->marks = marks < MIN_MARKS ? MIN_MARKS : marks > most ? most : marks;
-	plan->room = list_room(launch->max_k + (group > 4 ? SPARE_OF_ALL / group : SPARE));
+	plan->room = list_room(launch->max_k + (group > 4 ? SPARE_OF_EIGHT : SPARE));
 	while (warps > 0 && !plan_ring(launch, warps, plan, bytes))
 		warps--;
 	return warps > 0;
@@ -838,7 +829,7 @@ fused_can(const ExactLaunch *launch)
 	size_t bytes;
 
 	return launch->queries <= FUSED_QUERIES && launch->mirror.rows > 0 &&
-		   launch->max_k <= (launch->queries > 4 ? FUSED_MOST_K : EXACT_SMALL_K) &&
+		   launch->max_k <= (launch->queries > 4 ? MOST_K_OF_EIGHT : EXACT_SMALL_K) &&
 		   !launch->filtered && !launch->in_place &&
 		   !launch->pending_only && launch->mirror.stride <= MAX_STRIDE &&
 		   plan_block(launch, &plan, &bytes);

@@ -9,7 +9,7 @@
 #include "cuda/exact/exact_cheap.cuh"
 #include "cuda/exact/ring.cuh"
 
-#define FUSED_QUERIES 16u /* maximum number of queries that share row reads */
+#define FUSED_QUERIES 8u /* maximum number of queries that share row reads */
 #define CARRIED_QUERIES 4u /* maximum number of queries in the kernel's arguments, */
 #define MAX_WARPS 11u	/* maximum of reading warps per block; with the serving warp, three per
 						 * quarter of an SM */

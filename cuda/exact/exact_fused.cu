@@ -840,8 +840,13 @@ fused_can(const ExactLaunch *launch)
  * elsewhere.
  */
 bool
-fused_pays(const ExactLaunch *)
+fused_pays(const ExactLaunch *launch)
 {
+#ifdef EMULATED
+	/* A processor that stands in for a device takes long for many queries. */
+	if (launch->queries > 4)
+		return false;
+#endif
 	return !in_groups;
 }
 

@@ -353,7 +353,8 @@ sub epoch
 	$next_id = 1;
 	@done = ();
 	connect_all() if !@sessions;
-	act(keeper(), 'create', "DROP TABLE IF EXISTS items, plain; CREATE TABLE items (id int, v $type, w int, indexed bool)
+	# A crash that comes soon takes no table along.
+	act(keeper(), 'create', "SET LOCAL synchronous_commit = on; DROP TABLE IF EXISTS items, plain; CREATE TABLE items (id int, v $type, w int, indexed bool)
 		WITH (fillfactor = " . pick(100, 70) . ", vacuum_truncate = off); CREATE TABLE plain (LIKE items); $class->{create}");
 	settings();
 	foreach (1 .. $operations)

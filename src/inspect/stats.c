@@ -24,6 +24,10 @@
 #include "base/sql_index.h"
 
 #define STATS_COLUMNS	31
+#define STATS_COLUMNS_0_1 30	/* without posting_bytes: as version 0.1 declares them */
+#define STATS_COUNTS \
+	"int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int4,float8,int4,_int4,float8,int8,"
+#define STATS_FORMAT ",int4,int4,int4,int4,text,text,text,int8"
 
 typedef struct IndexStats
 {
@@ -290,9 +294,12 @@ put_graph(StatsRow *row, const IndexStats *stats)
 	put_count(row, stats->meta.seeds);
 }
 
-/* Bytes of the file, by what they hold. */
+/*
+ * Bytes of the file, by what they hold; posting pages only where they are
+ * declared.
+ */
 static void
-put_bytes(StatsRow *row, const IndexStats *stats)
+put_bytes(StatsRow *row, const IndexStats *stats, bool postings)
 {
 	BlockNumber used = 1 + stats->format->seed_pages + stats->bounds.superblocks +
 					   stats->node_pages + stats->vector_pages + stats->posting_pages;
@@ -302,7 +309,8 @@ put_bytes(StatsRow *row, const IndexStats *stats)
 	put_pages(row, stats->bounds.superblocks);
 	put_pages(row, stats->node_pages);
 	put_pages(row, stats->vector_pages);
-	put_pages(row, stats->posting_pages);
+	if (postings)
+		put_pages(row, stats->posting_pages);
 	put_pages(row, stats->blocks > used ? stats->blocks - used : 0);
 }
 
@@ -346,13 +354,14 @@ gpuann_stats(PG_FUNCTION_ARGS)
 	IndexStats	stats = {0};
 	StatsRow	row = {0};
 	TupleDesc	desc;
+	bool		postings;
 
-	signature_check(
-		fcinfo, "regclass",
-		"int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int4,float8,int4,_int4,float8,int8,int8,int8,int8,int8,int8,"
-		"int8,int8,int4,int4,int4,int4,text,text,text,int8");
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
+	postings = desc->natts != STATS_COLUMNS_0_1;
+	signature_check(fcinfo, "regclass",
+					postings ? STATS_COUNTS "int8,int8,int8,int8,int8,int8,int8" STATS_FORMAT
+							 : STATS_COUNTS "int8,int8,int8,int8,int8,int8" STATS_FORMAT);
 	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_WATCH, &opened);
 	stats.index = opened.index;
 	stats.format = index_format(opened.index);
@@ -366,9 +375,9 @@ gpuann_stats(PG_FUNCTION_ARGS)
 
 	put_slots(&row, &stats);
 	put_graph(&row, &stats);
-	put_bytes(&row, &stats);
+	put_bytes(&row, &stats, postings);
 	put_format(&row, &stats);
-	Assert(row.count == STATS_COLUMNS && desc->natts == STATS_COLUMNS);
+	Assert(row.count == desc->natts && row.count <= STATS_COLUMNS);
 	sql_index_close(&opened);
 	PG_RETURN_DATUM(
 		HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), row.values, row.nulls)));

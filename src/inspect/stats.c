@@ -354,14 +354,16 @@ gpuann_stats(PG_FUNCTION_ARGS)
 	IndexStats	stats = {0};
 	StatsRow	row = {0};
 	TupleDesc	desc;
+	bool		composite;
 	bool		postings;
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	postings = desc->natts != STATS_COLUMNS_0_1;
+	composite = get_call_result_type(fcinfo, NULL, &desc) == TYPEFUNC_COMPOSITE;
+	postings = !composite || desc->natts != STATS_COLUMNS_0_1;
 	signature_check(fcinfo, "regclass",
 					postings ? STATS_COUNTS "int8,int8,int8,int8,int8,int8,int8" STATS_FORMAT
 							 : STATS_COUNTS "int8,int8,int8,int8,int8,int8" STATS_FORMAT);
+	if (!composite)
+		elog(ERROR, "return type must be a row type");
 	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_WATCH, &opened);
 	stats.index = opened.index;
 	stats.format = index_format(opened.index);

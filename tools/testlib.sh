@@ -29,11 +29,12 @@ tests_begin() {
 # Set the sanitizers' options for what is started from here on: reports go to files whose names begin with $1.
 #
 # A server that has something to report ends. What other tests need: an allocation that fails returns NULL, as in the C library, and a
-# library may be preloaded. Without GPUANN_SANITIZED nothing is set: test programs report to their own output.
+# library may be preloaded. Stacks are not kept to find their use after a return: GCC before 14 aligns them to 32 bytes, and vectors of 64 on them
+# fault (GCC PR 110027). Without GPUANN_SANITIZED nothing is set: test programs report to their own output.
 report_to() {
 	[ -n "${GPUANN_SANITIZED:-}" ] || return 0
 	mkdir -p "$(dirname "$1")"
-	export ASAN_OPTIONS="log_path=$1:halt_on_error=1:exitcode=98:detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1:verify_asan_link_order=0"
+	export ASAN_OPTIONS="log_path=$1:halt_on_error=1:exitcode=98:detect_leaks=1:detect_stack_use_after_return=0:strict_string_checks=1:allocator_may_return_null=1:verify_asan_link_order=0"
 	export UBSAN_OPTIONS="log_path=$1:halt_on_error=1:exitcode=98:print_stacktrace=1"
 }
 

@@ -371,7 +371,10 @@ lists_are_filled_and_searched(void)
 	int			number;
 
 	if (!server_up(world, NULL) || !entry_load(world->area, 0, 10))
+	{
+		world_free(world);
 		return;
+	}
 	number = channel_claim(world->area);
 	(void) entry_claim(world->area, 1);
 	channel = channel_prepare(world->area, number, CHANNEL_CREATE, 1);
@@ -408,6 +411,7 @@ lists_are_filled_and_searched(void)
 	channel_release(world->area, number);
 	(void) works(world, 0, 0);
 	(void) works(world, 1, 0);
+	world_free(world);
 }
 
 static void

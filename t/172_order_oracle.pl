@@ -140,8 +140,6 @@ sub await_mirrors
 {
 	my ($set) = @_;
 
-	# the server does not hold indexes with lists
-	return 1 if $set->{options} =~ /ivfpq/;
 	return await("the mirrors of $set->{name} are ready", sub {
 		$session->rows("RESET ALL; SET search_path = $set->{name}, public; SET enable_seqscan = off;
 			SELECT id FROM items ORDER BY v $set->{operator} $set->{queries}[5] LIMIT 1");

@@ -5,8 +5,9 @@
  * Kernels:
  *		coarse	half the centroids' squared norms less their products with
  *				queries: tiles of 128 centroids x 64 queries (few queries: 32 x
- *				8), 256 threads, sums in registers, elements in shared memory,
- *				16 (128) of a vector at a time. Elements are added in their
+ *				8; where these would leave most of the device idle: 32 x 32),
+ *				256 threads, sums in registers, elements in shared memory, 16
+ *				(128, 64) of a vector at a time. Elements are added in their
  *				order, fused, as the host's processors do. Bound: arithmetic
  *				(single precision); of few queries reading centroids once
  *		choose	a block of 256 threads per query: the nearest lists by the least
@@ -428,14 +429,35 @@ __global__ void __launch_bounds__(THREADS)
 		query, part.probes[i].base};
 }
 
+/* The values of all lists and queries of a part, by tiles of one size. */
+template <uint32_t ACROSS, uint32_t M, uint32_t N, uint32_t DEPTH>
+static void
+launch_coarse(const ListsView &lists, const ListsPart &part, cudaStream_t stream)
+{
+	typedef CoarseTile<ACROSS, M, N, DEPTH> Tile;
+
+	LAUNCH((lists_coarse_kernel<ACROSS, M, N, DEPTH>),
+		   dim3((lists.lists + Tile::lists - 1) / Tile::lists,
+				(part.queries + Tile::queries - 1) / Tile::queries),
+		   THREADS, 0, stream, lists, part);
+}
+
+/* Blocks of the largest tiles. */
+static uint32_t
+large_tiles(const ListsView &lists, const ListsPart &part)
+{
+	typedef CoarseTile<16, 8, 4, 16> Tile;
+
+	return (lists.lists + Tile::lists - 1) / Tile::lists *
+		   ((part.queries + Tile::queries - 1) / Tile::queries);
+}
+
 cudaError_t
 lists_probe_launch(const ListsStep *step)
 {
 	const ListsView &lists = step->launch->lists;
 	const ListsPart &part = step->part;
 	cudaStream_t stream = step->launch->stream;
-	typedef CoarseTile<32, 1, 1, 128> Small;
-	typedef CoarseTile<16, 8, 4, 16> Large;
 	size_t bytes = (2 * (size_t) lists.lists + LISTS_MOST_PHASES) * sizeof(uint32_t);
 	cudaError_t error =
 		part.direct ? cudaSuccess : cudaMemsetAsync(part.counts, 0, bytes, stream);
@@ -443,15 +465,11 @@ lists_probe_launch(const ListsStep *step)
 	if (error != cudaSuccess)
 		return error;
 	if (part.queries <= FEW_QUERIES)
-		LAUNCH((lists_coarse_kernel<32, 1, 1, 128>),
-			   dim3((lists.lists + Small::lists - 1) / Small::lists,
-					(part.queries + Small::queries - 1) / Small::queries),
-			   THREADS, 0, stream, lists, part);
+		launch_coarse<32, 1, 1, 128>(lists, part, stream);
+	else if (large_tiles(lists, part) * 2 <= step->launch->processors)
+		launch_coarse<16, 2, 2, 64>(lists, part, stream);
 	else
-		LAUNCH((lists_coarse_kernel<16, 8, 4, 16>),
-			   dim3((lists.lists + Large::lists - 1) / Large::lists,
-					(part.queries + Large::queries - 1) / Large::queries),
-			   THREADS, 0, stream, lists, part);
+		launch_coarse<16, 8, 4, 16>(lists, part, stream);
 	LAUNCH(lists_choose_kernel, part.queries, THREADS, 0, stream, lists, part);
 	if (part.direct)
 		return cudaGetLastError();

@@ -18,15 +18,14 @@ class DatabaseError(Exception):
 
 def find_library(bindir):
     """Load libpq: the system's, or that of the PostgreSQL whose programs are in bindir."""
-    names = ["libpq.so.5", ctypes.util.find_library("pq")]
-    if bindir:
-        libdir = subprocess.run([os.path.join(bindir, "pg_config"), "--libdir"], capture_output=True, text=True)
-        names.append(os.path.join(libdir.stdout.strip(), "libpq.so.5"))
-    for name in filter(None, names):
+    for name in filter(None, ["libpq.so.5", ctypes.util.find_library("pq")]):
         try:
             return declare(ctypes.CDLL(name))
         except OSError:
             continue
+    if bindir:
+        libdir = subprocess.run([os.path.join(bindir, "pg_config"), "--libdir"], capture_output=True, text=True)
+        return declare(ctypes.CDLL(os.path.join(libdir.stdout.strip(), "libpq.so.5")))
     raise DatabaseError("libpq was not found (Debian: libpq5)")
 
 

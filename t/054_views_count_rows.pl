@@ -100,6 +100,8 @@ foreach my $case ([ 'of another format version', HEADER + 4, pack('V', 77) ],
 	is($session->rows("BEGIN; DECLARE c CURSOR FOR SELECT count(index_rows) FROM pg_stat_gpuann; FETCH c; COMMIT"), '1', "$what: also in a cursor");
 	like(($node->psql('postgres', "SET enable_seqscan = off; SELECT id FROM items ORDER BY v <-> vec(1, $dims) LIMIT 1"))[2], qr/ERROR: .*items_v/,
 		"$what: a scan says what is wrong");
+	is($session->rows("SET enable_indexscan = off; SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> vec(1, $dims) LIMIT 5) s; RESET enable_indexscan"), 5,
+		"$what: another plan answers");
 	is($session->rows("SET enable_seqscan = off; SELECT count(*) FROM (SELECT id FROM sound ORDER BY v <-> vec(1, $dims) LIMIT 5) s"), 5,
 		"$what: the session that has looked goes on");
 	$session->close;

@@ -1,7 +1,7 @@
 /*
  * codes_test_cooc.c
  *		Co-occurrence codes: the paper's example, codes that come back, sums
- *		that are equal, planted sets that are found. (memanns.md, 6.14 to 6.17)
+ *		that are equal, planted sets that are found. (MemANNS)
  */
 #include "codes_test.h"
 #include "engine/quantizer/cooc.h"

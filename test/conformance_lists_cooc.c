@@ -1,6 +1,6 @@
 /*
  * conformance_lists_cooc.c
- *		Co-occurrence codes change no answer. (memanns.md, 6.18, 6.19)
+ *		Co-occurrence codes change no answer.
  */
 #include <string.h>
 

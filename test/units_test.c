@@ -2,7 +2,7 @@
  * units_test.c
  *		Units: lists are placed as the paper places them, no pair is lost, loads
  *		are even where a scattered placement's are not, and answers depend on
- *		none of it. (memanns.md, 6.2, 4, 5, 6, 12, 13)
+ *		none of it.
  */
 #include <stdarg.h>
 

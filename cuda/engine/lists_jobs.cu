@@ -8,7 +8,7 @@
  * begins here) the new directory goes to the side that batches do not read, and
  * in one go, between the batches in flight and those that start later, codes
  * are put into their places and slots taken off the list of pending ones. What
- * a load encodes it encodes in the piece that brings it. (faiss.md, F12)
+ * a load encodes it encodes in the piece that brings it.
  *
  * A pass that finds no memory changes nothing: those before it stay.
  */

@@ -31,6 +31,7 @@
 #define UNIT_COLUMNS	7
 #define MOST_QUERIES	100000
 #define MOST_PAIRS		10000000
+#define MOST_EFFORT		UINT64CONST(100000000)	/* looks at a unit for each copy of each list */
 
 /* What a call asks about. */
 typedef struct UnitsCall
@@ -101,6 +102,28 @@ read_probes(UnitsCall *call, ArrayType *array)
 	}
 }
 
+/*
+ * Refuse what would take long without an interrupt: each copy of a list looks
+ * at all units.
+ */
+static void
+check_effort(const UnitsCall *call)
+{
+	uint64		copies = call->copies == COPIES_SPARE ? call->units : 1;
+	double		work = 0;
+
+	if (copies * call->lists.lists * call->units > MOST_EFFORT)
+		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+						errmsg("%u lists are too many to be copied to %u units",
+							   call->lists.lists, call->units),
+						errhint("Take fewer units, or another rule for copies.")));
+	for (uint32 list = 0; list < call->lists.lists; list++)
+		work += call->loads[list].probes * call->loads[list].cost;
+	if (isinf(work))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("probes of all lists together are too many")));
+}
+
 /* Open the index of a call and read its lists; the probes are argument 4. */
 static void
 call_begin(FunctionCallInfo fcinfo, UnitsCall *call)
@@ -140,6 +163,7 @@ call_begin(FunctionCallInfo fcinfo, UnitsCall *call)
 	}
 	if (!PG_ARGISNULL(4))
 		read_probes(call, PG_GETARG_ARRAYTYPE_P(4));
+	check_effort(call);
 }
 
 /* Place the lists by a rule; the one that is compared with has no capacity. */
@@ -400,10 +424,14 @@ gpuann_list_schedule(PG_FUNCTION_ARGS)
 	rows = palloc0(sizeof(UnitRow) * call.units);
 	draw_begin(&draw, &call, probed, PG_ARGISNULL(7) ? 1 : (uint64) PG_GETARG_INT32(7));
 	count = (uint64) queries * draw.probes;
-	if (count > MOST_PAIRS)
+	/* A pair looks at all copies of its list. */
+	if (count * (call.copies == COPIES_SPARE ? call.units : 1) > MOST_PAIRS)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("%u queries of %u lists each are more than %d pairs", queries,
-							   draw.probes, MOST_PAIRS)));
+						errmsg("%u queries of %u lists each on %u units are too many", queries,
+							   draw.probes, call.units),
+						errdetail("Pairs of a query and a list, times the copies that \"spare\" "
+								  "may make of each, are at most %d.",
+								  MOST_PAIRS)));
 	pairs = draw_batch(&draw, queries);
 	learn(&call, pairs, count);
 	pairs = draw_batch(&draw, queries);

@@ -286,7 +286,8 @@ typedef struct ListRemoving
 	unsigned char *met;			/* bit per slot: an entry was met; NULL: not all lists are
 								 * searched */
 	uint32		list;			/* the one being searched */
-	uint64		linked;			/* slots with a list number */
+	uint64		linked;			/* slots with a list number, */
+	uint64		live;			/* and of these, such as keep their entries */
 	NodeCopy   *node;
 } ListRemoving;
 
@@ -307,7 +308,10 @@ note_lists(ListRemoving *removing, uint32 first, uint32 end)
 			continue;
 		removing->linked++;
 		if (slot >= removing->limit || !bit_is_set(removing->dead, slot))
+		{
+			removing->live += NodeState(removing->node) == NODE_LIVE;
 			continue;
+		}
 		list = removing->node->neighbours[0];
 		if (list >= removing->lists.lists)
 			report_corrupt(removing->index, node_block(removing->format, slot),
@@ -356,13 +360,18 @@ count_entries(const ListRemoving *removing)
 	return entries;
 }
 
+/* Search all lists from now on, and leave one entry of each row. */
+static void
+remove_needless(ListRemoving *removing)
+{
+	removing->met = palloc_extended((Size) removing->next_fresh / 8 + 1,
+									MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+}
+
 /* Remove what is gone of the lists that have such entries. */
 static void
-remove_entries(ListRemoving *removing)
+remove_entries_once(ListRemoving *removing)
 {
-	if (count_entries(removing) != removing->linked)
-		removing->met = palloc_extended((Size) removing->next_fresh / 8 + 1,
-										MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	for (uint32 list = 0; list < removing->lists.lists; list++)
 	{
 		link_pause();
@@ -371,6 +380,24 @@ remove_entries(ListRemoving *removing)
 			(void) list_remove(&removing->writer, list, is_needless, removing);
 		else if (bit_is_set(removing->touched, list))
 			(void) list_remove(&removing->writer, list, is_dead, removing);
+	}
+}
+
+/*
+ * Remove entries until just those of live rows are left. Passes of linking and
+ * of VACUUM that were cut short may have left one entry too many and one too
+ * few, so the sum is looked at again behind them.
+ */
+static void
+remove_entries(ListRemoving *removing)
+{
+	if (count_entries(removing) != removing->linked)
+		remove_needless(removing);
+	remove_entries_once(removing);
+	if (removing->met == NULL && count_entries(removing) != removing->live)
+	{
+		remove_needless(removing);
+		remove_entries_once(removing);
 	}
 }
 

@@ -322,6 +322,30 @@ check_snapshot_age(Relation index, Snapshot snapshot)
 }
 
 /*
+ * Whether the metapage is one that is read here, or was.
+ */
+bool
+index_is_readable(Relation index)
+{
+	Buffer		buffer;
+	const MetaPage *meta;
+	bool		readable;
+
+	if (index->rd_amcache != NULL)
+		return true;
+	if (RelationGetNumberOfBlocks(index) == 0)
+		return false;
+	buffer = ReadBuffer(index, GPUANN_META_BLOCK);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	meta = MetaPageOf(BufferGetPage(buffer));
+	readable = !PageIsNew(BufferGetPage(buffer)) && meta->magic == GPUANN_MAGIC &&
+		(meta->format_version == GPUANN_FORMAT_VERSION ||
+		 meta->format_version == GPUANN_LISTS_VERSION);
+	UnlockReleaseBuffer(buffer);
+	return readable;
+}
+
+/*
  * Return the format of an index.
  */
 const IndexFormat *

@@ -378,6 +378,12 @@ extern bool format_compute_lists(IndexFormat *format, const GpuannTypeInfo *info
 extern const IndexFormat *index_format(Relation index);
 
 /*
+ * Whether it is of this version, as far as the metapage tells. For the planner:
+ * until such an index is built anew other plans answer, and scans say why not.
+ */
+extern bool index_is_readable(Relation index);
+
+/*
  * Other values cached in rd_amcache: the nonce as read last, and a hint for the
  * newest pending page.
  */

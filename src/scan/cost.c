@@ -127,10 +127,19 @@ vector_bytes_of(Relation relation)
 static void
 examine_format(Relation relation, PricedIndex *index)
 {
-	const IndexFormat *format = index_format(relation);
-	bool		has_lists = format_has_lists(format);
+	const IndexFormat *format;
+	bool		has_lists;
 	ListFormat	lists;
 
+	if (!index_is_readable(relation))
+	{
+		index->ef = gpuann_effective_ef_search(relation, false);
+		index->m = GPUANN_DEFAULT_M;
+		index->lists = 0;
+		return;
+	}
+	format = index_format(relation);
+	has_lists = format_has_lists(format);
 	index->ef = gpuann_effective_ef_search(relation, has_lists);
 	index->m = format->m;
 	index->lists = 0;

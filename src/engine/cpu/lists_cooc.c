@@ -1,7 +1,6 @@
 /*
  * lists_cooc.c
- *		Co-occurrence codes of a mirror's lists. (MemANNS, section 4.3;
- *		memanns.md, 7.2)
+ *		Co-occurrence codes of a mirror's lists. (MemANNS, section 4.3)
  *
  * They are a second form of codes that are there, so rows may be without them.
  * When a list has enough rows, sets are mined from a sample of its codes; they

@@ -1,7 +1,7 @@
 /*
  * lists_link.c
  *		Linking a mirror with lists: rows are assigned to the nearest centroids
- *		and encoded. (faiss.md, F12)
+ *		and encoded.
  *
  * Passes of some 2 million floats: first blocks of rows find their lists, then
  * each list takes its rows, a thread each. A row leaves the pending map after it

@@ -5,7 +5,7 @@
  *
  * Queries of one submit are searched in groups, each by one thread: pairs of
  * query and list are sorted by list, so that codes are read once for all queries
- * of the group that probe it (faiss.md, F16). Every query's nearest list comes
+ * of the group that probe it. Every query's nearest list comes
  * first, because then few rows of the others are chosen. A query that is alone
  * is cut into parts, if its lists are long: ranges of blocks, which share the
  * least limit. Neither changes what is found.

@@ -1,7 +1,7 @@
 /*
  * block_sums.h
  *		Sums of table entries that the codes of a block select, by look-ups in
- *		registers. (Andre, Kermarrec, Le Scouarnec 2015; faiss.md, F15)
+ *		registers. (Andre, Kermarrec, Le Scouarnec 2015)
  *
  * A group of a block is 16 bytes: of byte i, the lower half is the number of
  * code i, the upper half that of code i + 16. Its table has 16 entries, of a byte

@@ -1,7 +1,7 @@
 /*
  * cooc.c
  *		Co-occurrence codes: encoding, decoding, tables, sums. (MemANNS, sections
- *		4.3.2 and 4.3.3; memanns.md, 2.10 to 2.12)
+ *		4.3.2 and 4.3.3)
  */
 #include <stdlib.h>
 #include <string.h>

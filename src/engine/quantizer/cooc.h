@@ -1,7 +1,7 @@
 /*
  * cooc.h
  *		Co-occurrence codes: pq codes of a list in fewer words. (MemANNS, section
- *		4.3; memanns.md, 2.9 to 2.12)
+ *		4.3)
  *
  * Some codewords of different sub-spaces occur together in many rows of a list.
  * Sets of three such items (column, code) are mined; a row then has one word for

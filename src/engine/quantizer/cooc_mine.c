@@ -1,6 +1,6 @@
 /*
  * cooc_mine.c
- *		Mining items that occur together. (memanns.md, 2.9)
+ *		Mining items that occur together. (MemANNS)
  *
  * Pairs of items are counted for each pair of columns; those that are frequent
  * are edges. Of each row the triangles of its edges are counted in a table.

@@ -1,7 +1,7 @@
 /*
  * kmeans.h
  *		Centroids of rows by k-means: seeds, then rounds of exact assignment and
- *		means. (faiss.md, F23)
+ *		means.
  *
  * The same rows, numbers and seed give the same centroids, whatever the number
  * of threads and the processor: assignment is exact (nearest.h), means are

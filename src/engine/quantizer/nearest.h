@@ -59,7 +59,7 @@ extern size_t centroids_stride(const Centroids *set);
  * Write half of each centroid's squared norm less its product with a row, in
  * single precision, of count rows: the lists nearest to a query have the least
  * values, and those of the greatest products the least when the half norms are
- * taken off. A value does not depend on the rows beside its own. (faiss.md, F12)
+ * taken off. A value does not depend on the rows beside its own.
  */
 extern void centroids_values(const Centroids *set, const float *const *rows, uint32_t count,
 							 float *values);

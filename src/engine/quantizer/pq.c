@@ -1,8 +1,8 @@
 /*
  * pq.c
  *		Product quantization: a residual is cut into sub-spaces, and each piece
- *		named by the nearest of 16 or 256 codewords of its sub-space. (faiss.md,
- *		F13 to F15; Jegou, Douze, Schmid 2011)
+ *		named by the nearest of 16 or 256 codewords of its sub-space.
+ *		(Jegou, Douze, Schmid 2011)
  *
  * Codebook: the sub-spaces one after the other, of each its codewords. Code:
  * a byte for each sub-space, or half a byte, the lower half first; then `term`

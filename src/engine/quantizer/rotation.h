@@ -2,7 +2,7 @@
  * rotation.h
  *		A random rotation of vectors, in place and in n log n additions: what is
  *		large in a few elements is spread over all of them, and distances and
- *		inner products stay as they are, but for rounding. (gpu-ann.md, C)
+ *		inner products stay as they are, but for rounding.
  *
  * Elements are cut into blocks of powers of two, the largest first: 384 are 256
  * and 128, and none is added. A round gives every element a random sign and

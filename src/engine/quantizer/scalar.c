@@ -11,7 +11,7 @@
  * int8: w from -127 to 127, f the largest element over 127. f w is next to r,
  * and its distance from it is stored, so that lower bounds always hold.
  *
- * rabitq (Gao, Long 2024; Gao et al. 2025; gpu-ann.md, C.2): w = 2 u - (2^bits -
+ * rabitq (Gao, Long 2024; Gao et al. 2025): w = 2 u - (2^bits -
  * 1), u of `bits` bits in steps of a normal variable's best uniform quantizer,
  * or smaller ones if these reach all elements; one bit is the sign. f = |r|^2 / <r,w>, so f w is not next to r but r plus
  * something perpendicular: f w - r, which in a random rotation is perpendicular

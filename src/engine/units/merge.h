@@ -1,7 +1,7 @@
 /*
  * merge.h
  *		The k nearest of several lists of the k nearest, pruned. (MemANNS, section
- *		4.4; memanns.md, 2.13)
+ *		4.4)
  *
  * Of each list the nearest is offered first. Once it is not nearer than the
  * farthest of a full result, the rest of its list cannot be either, and is

@@ -1,6 +1,6 @@
 /*
  * placement.c
- *		Placement with replication. (MemANNS, algorithm 1; memanns.md, 2.2)
+ *		Placement with replication. (MemANNS, algorithm 1)
  *
  * The printed algorithm is repaired: the cursor begins at unit 0, a full cycle
  * is counted instead of awaiting a cursor that equals n, copies of a list are on

@@ -1,7 +1,6 @@
 /*
  * placement.h
- *		Which units hold which lists. (MemANNS, section 4.1; memanns.md, 2.1 and
- *		2.2)
+ *		Which units hold which lists. (MemANNS, section 4.1)
  *
  * A unit owns memory and scans lists: a GPU of several, a node, or a virtual
  * one, since all of this is arithmetic. A list is never cut, so that a query has
@@ -110,7 +109,7 @@ typedef struct UnitMove
  * lists leave the unit of the greatest load, until no load is above limit times
  * the mean, no move makes the greatest one less, or there are `room` moves. Each
  * move leaves every list on some unit. Returns the number of moves; the
- * placement is as after all of them. (memanns.md, 6.5)
+ * placement is as after all of them.
  */
 extern uint32_t placement_mend(UnitPlacement *placement, const ListLoad *lists, double limit,
 							   UnitMove *moves, uint32_t room);

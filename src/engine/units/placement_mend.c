@@ -1,7 +1,7 @@
 /*
  * placement_mend.c
  *		Placing lists anew, a few at a time, when they are probed otherwise than
- *		expected. (memanns.md, 6.5; the paper has nothing of the kind)
+ *		expected. (Not in the paper.)
  *
  * A move takes load from the unit of the greatest load, and leaves all that it
  * changes below what that was. So the loads in descending order fall, and no

@@ -1,7 +1,7 @@
 /*
  * schedule.h
  *		Which unit scans which list for which query of a batch. (MemANNS,
- *		algorithm 2; memanns.md, 2.4)
+ *		algorithm 2)
  */
 #ifndef GPUANN_SCHEDULE_H
 #define GPUANN_SCHEDULE_H

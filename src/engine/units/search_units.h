@@ -1,8 +1,7 @@
 /*
  * search_units.h
  *		A batch on its units: every unit keeps one partial answer for a query,
- *		and these are merged. (MemANNS, sections 3.2 and 4.4; memanns.md, 2.5,
- *		2.14)
+ *		and these are merged. (MemANNS, sections 3.2 and 4.4)
  */
 #ifndef GPUANN_SEARCH_UNITS_H
 #define GPUANN_SEARCH_UNITS_H

@@ -447,6 +447,31 @@ make_directory(const CudaLists *lists, ListsWork *work)
 }
 
 /*
+ * Have blocks for the rows of a pass, or at first for all that a load brings:
+ * then its passes leave the directory as it is.
+ */
+static bool
+reserve_for_pass(CudaEngine *engine, CudaJob *job)
+{
+	CudaLists *lists = job->mirror->lists;
+	ListsWork *work = job->lists;
+	uint32_t count = work->links ? work->rows : work->count;
+
+	if (!work->links && work->first > 0)
+		return true;
+	memset(work->more, 0, lists->count * sizeof(uint32_t));
+	for (uint32_t i = 0; i < count; i++)
+	{
+		uint32_t number = work->numbers[work->first + i];
+
+		if (number != NO_SLOT &&
+			(work->links || lists_number(job->mirror, work->slots[i]) != number))
+			work->more[number]++;
+	}
+	return lists_reserve(engine, job->mirror, work->more, &job->error);
+}
+
+/*
  * Choose the places of the pass. Nothing changes but that lists have more
  * blocks, if there is no memory.
  */
@@ -459,18 +484,14 @@ plan_pass(CudaEngine *engine, CudaJob *job)
 	const uint32_t *slots = work->slots + work->first;
 	const uint32_t *numbers = work->numbers + work->first;
 
+	if (!reserve_for_pass(engine, job))
+		return false;
 	if (!work->links)
 	{
 		work->rows = at_most(work->count - work->first, work->most);
 		leave_out(mirror, work);
 	}
-	memset(work->more, 0, lists->count * sizeof(uint32_t));
-	for (uint32_t i = 0; i < work->rows; i++)
-		if (numbers[i] != NO_SLOT)
-			work->more[numbers[i]]++;
-	if (!lists_reserve(engine, mirror, work->more, &job->error))
-		return false;
-	if (!make_directory(lists, work))
+	if (lists->moved && !make_directory(lists, work))
 	{
 		engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory for a directory of lists");
 		return false;
@@ -541,6 +562,9 @@ publish_pass(CudaMirror *mirror, const ListsWork *work, uint32_t *moved, uint32_
 			movers[kept] = mirror->listed[moved[i]];
 			moved[kept++] = moved[i];
 		}
+	if (!lists->moved)
+		return kept;
+	lists->moved = false;
 	lists->side ^= 1;
 	lists->longest = 0;
 	for (uint32_t i = 0; i < lists->count; i++)
@@ -689,7 +713,7 @@ step_pass(CudaEngine *engine, CudaJob *job)
 		case LISTS_PLAN:
 			job->done = 0;
 			if (plan_pass(engine, job))
-				work->phase = LISTS_DIRECTORY;
+				work->phase = lists->moved ? LISTS_DIRECTORY : LISTS_PLACE;
 			else
 				end_lists(job, ENGINE_NO_MEMORY);
 			return true;
@@ -741,6 +765,18 @@ lists_floats_begin(CudaJob *job)
 	return ENGINE_INVALID;
 }
 
+/* All lists are empty: batches may look before a pass has made a directory. */
+static bool
+clear_directories(CudaEngine *engine, const CudaLists *lists)
+{
+	for (uint32_t side = 0; side < 2; side++)
+		if (!GPU(&engine->failure,
+				 cudaMemsetAsync((void *) lists->directory[side].base, 0,
+								 (lists->count + 1) * sizeof(uint32_t), engine->job_stream)))
+			return false;
+	return true;
+}
+
 bool
 lists_open(CudaEngine *engine, CudaJob *job)
 {
@@ -760,6 +796,7 @@ lists_open(CudaEngine *engine, CudaJob *job)
 		rotation_make(lists->shape.seed + i, dims, staged + (size_t) i * dims);
 	return upload_copy_in(engine, (void *) view.rotation, staged,
 						  (size_t) rotations * dims * sizeof(uint32_t)) &&
+		   clear_directories(engine, lists) &&
 		   GPU(&engine->failure,
 			   lists_half_norms(view.centroids, lists->count, dims, (float *) view.half_norms,
 								engine->job_stream)) &&

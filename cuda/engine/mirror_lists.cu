@@ -13,6 +13,7 @@ extern "C"
 #include "engine/quantizer/lists_train.h"
 }
 
+#define MOST_BLOCKS (1u << 27) /* so that numbers of places have 32 bits */
 #define ALL_USED 0xFFFFFFFFu
 #define FIXED_ALIGNMENT 256u /* of the parts of what has a fixed size */
 
@@ -172,6 +173,7 @@ collect_empty(CudaLists *lists)
 
 			if (block->used == 0)
 			{
+				lists->moved = true;
 				*place = block->next;
 				block->next = lists->first_spare;
 				lists->first_spare = number;
@@ -200,6 +202,12 @@ reserve_blocks(CudaEngine *engine, CudaMirror *mirror, uint64_t blocks, EngineEr
 	Arena *arena = &engine->arena;
 	uint64_t room = blocks + blocks / 8;
 
+	if (room > MOST_BLOCKS)
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "%llu blocks of lists are more than %u",
+					 (unsigned long long) blocks, MOST_BLOCKS);
+		return false;
+	}
 	if (range_grow(arena, &lists->memory, blocks * lists->block_words * sizeof(uint32_t), error) !=
 			ENGINE_OK ||
 		range_grow(arena, &lists->directory[0], directory_bytes(lists, blocks), error) !=
@@ -230,6 +238,7 @@ add_block(CudaLists *lists, uint32_t number)
 	HostList *list = &lists->lists[number];
 	uint32_t at = lists->first_spare;
 
+	lists->moved = true;
 	if (at == NO_BLOCK)
 		at = lists->nblocks++;
 	else

@@ -54,6 +54,7 @@ struct CudaLists
 	Range directory[2]; /* batches read one: ListsView's first, then blocks */
 	uint32_t side;
 	uint32_t longest; /* list, in blocks */
+	bool moved;		  /* lists have other blocks than the directory says */
 
 	/* on the host */
 	uint32_t *where; /* of a slot that is listed as pending, its index there; of one that is linked,

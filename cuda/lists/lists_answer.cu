@@ -323,7 +323,7 @@ read_code_of(const MirrorView &mirror, const BatchView &batch, const ListsView &
 	estimate = code_estimate<KIND>(lists.shape, shared.query, base, sum, terms, &code.lower);
 	code.chosen =
 		slot != NO_SLOT &&
-		(shared.query.choice == LISTS_BY_ESTIMATE ? estimate : code.lower) <= HUGE_VALF &&
+		(shared.query.choice == LISTS_BY_ESTIMATE || code.lower <= HUGE_VALF) &&
 		consider_row<KIND>(mirror, batch, lists, shared.asked, shared.query, base, slot, estimate,
 						   code.lower, terms, &code.found);
 	return code;

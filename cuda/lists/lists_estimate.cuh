@@ -467,7 +467,7 @@ consider_row(const MirrorView &mirror, const BatchView &batch, const ListsView &
 	found->other = upper;
 	if (query.choice == LISTS_BY_ESTIMATE)
 	{
-		found->rank = estimate;
+		found->rank = estimate == estimate ? estimate : -HUGE_VALF;
 		found->other = KIND == CODE_RABITQ ? -HUGE_VALF : lower;
 	}
 	else

@@ -220,8 +220,11 @@ mark_nearest(const ListsView &lists, const float *values, const ListsPair *chose
 {
 	uint32_t wanted = (places + LIST_PLACES - 1) / LIST_PLACES;
 
+	/* an empty list has no pairs to scan, in whatever class it is */
 	for (uint32_t i = threadIdx.x; i < probes; i += THREADS)
-		ranks[i] = OTHER_CLASS;
+		ranks[i] = lists.first[chosen[i].number + 1] == lists.first[chosen[i].number]
+					   ? 0
+					   : OTHER_CLASS;
 	if (threadIdx.x == 0)
 		shared->blocks = 0;
 	__syncthreads();
@@ -254,6 +257,8 @@ mark_nearest(const ListsView &lists, const float *values, const ListsPair *chose
 			if (ranks[i] != 0 && value_key(lists, values, chosen[i].number) == least)
 				(void) atomicMin(&shared->nearest, chosen[i].number);
 		__syncthreads();
+		if (shared->nearest == NO_SLOT)
+			break;
 		for (uint32_t i = threadIdx.x; i < probes; i += THREADS)
 			if (chosen[i].number == shared->nearest)
 			{

@@ -215,7 +215,9 @@ scan_block(const MirrorView &mirror, const BatchView &batch, const ListsView &li
 		if (query.found >= FOUND_TOO_MANY)
 			continue;
 		estimate = code_estimate<KIND>(lists.shape, query, shared.base[g], sums[g], terms, &lower);
-		chosen = (query.choice == LISTS_BY_ESTIMATE ? estimate : lower) <= query.limit &&
+		/* an estimate that is no number says nothing: the row is measured */
+		chosen = (query.choice == LISTS_BY_ESTIMATE ? !(estimate > query.limit)
+													: lower <= query.limit) &&
 				 slot != NO_SLOT;
 		if (chosen)
 			chosen = consider_row<KIND>(mirror, batch, lists,

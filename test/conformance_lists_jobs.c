@@ -390,6 +390,41 @@ lists_refuse_what_is_wrong(void)
 }
 
 /*
+ * A mirror is not made of a quantizer that there is not; one whose lists have
+ * centroids and no rows yet answers from the pending ones.
+ */
+static void
+lists_take_quantizers_that_there_are(void)
+{
+	static const ListSpec none[] = {
+		{.lists = 4, .quantizer = QUANTIZER_PQ, .bits = 6, .parts = 4},
+		{.lists = 4, .quantizer = QUANTIZER_PQ, .bits = 4, .parts = 1u << 30},
+		{.lists = 4, .quantizer = QUANTIZER_PQ, .bits = 8, .parts = 0},
+		{.lists = 4, .quantizer = QUANTIZER_PQ, .bits = 8, .parts = DIMS + 1},
+		{.lists = 4, .quantizer = QUANTIZER_RABITQ, .bits = 9},
+		{.lists = 4, .quantizer = QUANTIZER_RABITQ, .bits = 0},
+		{.lists = 4, .quantizer = (QuantizerKind) 4, .bits = 8}};
+	ListSpec	spec = lists_of(0, LISTS, DIMS);
+	World	   *world = world_create_lists(&spec, ELEMENT_FLOAT, METRIC_L2, DIMS, 300, 300,
+										   SHAPE_CLUSTERED);
+
+	for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++)
+	{
+		MirrorSpec	wrong = {.dims = DIMS, .type = ELEMENT_FLOAT, .metric = METRIC_L2,
+			.method = METHOD_IVFPQ, .degree = 1, .capacity = 100, .residency = RESIDENCY_FULL,
+			.placement = PLACEMENT_SINGLE, .device = -1, .lists = none[i]};
+		MirrorId	id;
+		EngineError error;
+
+		CHECK(ops->mirror_create(engine, &wrong, &id, &error) == ENGINE_INVALID,
+			  "quantizer %zu: %s", i, error.text);
+	}
+	world_append(world, 300);
+	world_train(world, NULL);
+	check_lists_exact(world, LISTS, "centroids and pending rows");
+}
+
+/*
  * Memory is counted, given back, limited; a link that does not fit says so. A
  * device's memory comes in large units, and lists have theirs with their rows:
  * there nothing is left for what a link needs on its way.
@@ -469,6 +504,7 @@ const Case list_job_cases[] = {
 	{"lists_searched_beside_links", lists_searched_beside_links, false},
 	{"lists_training_is_reproducible", training_is_reproducible, false},
 	{"lists_refuse_what_is_wrong", lists_refuse_what_is_wrong, false},
+	{"lists_take_quantizers_that_there_are", lists_take_quantizers_that_there_are, false},
 	{"lists_keep_to_memory", lists_keep_to_memory, false},
 	{"lists_training_can_be_cancelled", training_can_be_cancelled, false},
 	{NULL, NULL, false}};

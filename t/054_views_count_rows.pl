@@ -95,6 +95,7 @@ foreach my $case ([ 'of another format version', HEADER + 4, pack('V', 77) ],
 	close $file;
 	$node->start;
 	$session = PgSession->new($node);
+	await('the launcher has read what was counted', sub { $session->rows('SELECT count(*) FROM pg_stat_gpuann') >= 2 });
 	my $query = "SELECT string_agg(concat_ws(' ', indexrelname, coalesce(index_rows, -1), coalesce(pending_rows, -1)), ', ' ORDER BY indexrelname) FROM pg_stat_gpuann";
 	is($session->rows($query), 'items_v -1 -1, sound_v 460 0', "an index $what is in the view without figures, the other with them") foreach 1 .. 2;
 	is($session->rows("BEGIN; DECLARE c CURSOR FOR SELECT count(index_rows) FROM pg_stat_gpuann; FETCH c; COMMIT"), '1', "$what: also in a cursor");

@@ -297,21 +297,10 @@ mirror_grow(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError 
 static EngineStatus
 check_spec(const CudaEngine *engine, const MirrorSpec *spec, EngineError *error)
 {
-	EngineStatus status = engine_check_spec(spec, error);
+	EngineStatus status = quantizer_check_spec(spec, error);
 
 	if (status != ENGINE_OK)
 		return status;
-	if (spec->method == METHOD_IVFPQ)
-	{
-		QuantizerShape shape = quantizer_shape_of(spec);
-
-		if (!quantizer_shape_valid(&shape))
-		{
-			engine_error(error, ENGINE_INVALID, "no quantizer is of kind %d with %u bits and %u parts",
-						 (int) shape.kind, shape.bits, shape.parts);
-			return ENGINE_INVALID;
-		}
-	}
 	if (spec->device != -1 && spec->device != engine->arena.device)
 	{
 		engine_error(error, ENGINE_UNSUPPORTED, "device %d is not the engine's", spec->device);

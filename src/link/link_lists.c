@@ -360,9 +360,9 @@ count_entries(const ListRemoving *removing)
 	return entries;
 }
 
-/* Search all lists from now on, and leave one entry of each row. */
+/* Have all lists searched from now on, and one entry of each row left. */
 static void
-remove_needless(ListRemoving *removing)
+search_all_lists(ListRemoving *removing)
 {
 	removing->met = palloc_extended((Size) removing->next_fresh / 8 + 1,
 									MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
@@ -392,11 +392,11 @@ static void
 remove_entries(ListRemoving *removing)
 {
 	if (count_entries(removing) != removing->linked)
-		remove_needless(removing);
+		search_all_lists(removing);
 	remove_entries_once(removing);
 	if (removing->met == NULL && count_entries(removing) != removing->live)
 	{
-		remove_needless(removing);
+		search_all_lists(removing);
 		remove_entries_once(removing);
 	}
 }

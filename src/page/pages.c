@@ -177,14 +177,22 @@ head_is_valid(const IndexFormat *format)
 }
 
 /*
- * Raise an error if this gpuann does not read a metapage's version of the
- * format.
+ * Whether this gpuann reads a metapage's version of the format.
+ */
+static bool
+version_is_read(const MetaPage *meta)
+{
+	return meta->format_version == GPUANN_FORMAT_VERSION ||
+		meta->format_version == GPUANN_LISTS_VERSION;
+}
+
+/*
+ * Raise an error if it does not.
  */
 static void
 check_format_version(Relation index, const MetaPage *meta)
 {
-	if (meta->format_version != GPUANN_FORMAT_VERSION &&
-		meta->format_version != GPUANN_LISTS_VERSION)
+	if (!version_is_read(meta))
 		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("index \"%s\" has format version %u, this gpuann reads version %u",
 							   RelationGetRelationName(index), meta->format_version,
@@ -339,8 +347,7 @@ index_is_readable(Relation index)
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	meta = MetaPageOf(BufferGetPage(buffer));
 	readable = !PageIsNew(BufferGetPage(buffer)) && meta->magic == GPUANN_MAGIC &&
-		(meta->format_version == GPUANN_FORMAT_VERSION ||
-		 meta->format_version == GPUANN_LISTS_VERSION);
+		version_is_read(meta);
 	UnlockReleaseBuffer(buffer);
 	return readable;
 }

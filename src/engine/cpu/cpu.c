@@ -270,30 +270,15 @@ cpu_memory(Engine *handle, EngineMemory *memory)
 	memory->used = memory->vectors + memory->graph + memory->norms + memory->state;
 }
 
-/* Check that there are such codes. */
-static EngineStatus
-check_quantizer(const MirrorSpec *spec, EngineError *error)
-{
-	QuantizerShape shape = quantizer_shape_of(spec);
-
-	if (quantizer_shape_valid(&shape))
-		return ENGINE_OK;
-	engine_error(error, ENGINE_INVALID, "no quantizer is of kind %d with %u bits and %u parts",
-				 (int) shape.kind, shape.bits, shape.parts);
-	return ENGINE_INVALID;
-}
-
 static EngineStatus
 cpu_mirror_create(Engine *handle, const MirrorSpec *spec, MirrorId *id, EngineError *error)
 {
 	CpuEngine  *engine = cpu(handle);
 	EngineError ignored;
-	EngineStatus status = engine_check_spec(spec, error != NULL ? error : &ignored);
+	EngineStatus status = quantizer_check_spec(spec, error != NULL ? error : &ignored);
 	const DistanceKernels *kernels;
 	MirrorEntry *entry;
 
-	if (status == ENGINE_OK && spec->method == METHOD_IVFPQ)
-		status = check_quantizer(spec, error);
 	if (status != ENGINE_OK)
 		return status;
 	kernels = distance_kernels(spec->type, spec->metric, engine->level);

@@ -28,6 +28,19 @@ quantizer_shape_valid(const QuantizerShape *shape)
 	return false;
 }
 
+EngineStatus
+quantizer_check_spec(const MirrorSpec *spec, EngineError *error)
+{
+	EngineStatus status = engine_check_spec(spec, error);
+	QuantizerShape shape = quantizer_shape_of(spec);
+
+	if (status != ENGINE_OK || spec->method != METHOD_IVFPQ || quantizer_shape_valid(&shape))
+		return status;
+	engine_error(error, ENGINE_INVALID, "no quantizer is of kind %d with %u bits and %u parts",
+				 (int) shape.kind, shape.bits, shape.parts);
+	return ENGINE_INVALID;
+}
+
 size_t
 quantizer_codebook_bytes(const QuantizerShape *shape)
 {

@@ -65,6 +65,12 @@ typedef struct Quantizer Quantizer;
 extern bool quantizer_shape_valid(const QuantizerShape *shape);
 
 /*
+ * Check what a mirror is asked to be (engine_check_spec()), and that there is
+ * the quantizer of its lists.
+ */
+extern EngineStatus quantizer_check_spec(const MirrorSpec *spec, EngineError *error);
+
+/*
  * Bytes of the codebook (floats; int8 and rabitq have none), of one row's code
  * with its numbers (a multiple of 4), of a query's tables.
  */

@@ -68,6 +68,7 @@ extern const Case outlier_cases[];
 extern const Case list_cases[];
 extern const Case list_job_cases[];
 extern const Case list_cooc_cases[];
+extern const Case list_probe_cases[];
 
 /* End the case: it failed, or cannot be run here. */
 extern void fail(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));

@@ -402,6 +402,7 @@ struct CudaEngine
 	HostPool pool;
 
 	cudaStream_t job_stream;
+	cudaStream_t counts_stream; /* counts of probes: nothing else is waited for */
 	cudaStream_t job_bell; /* as a batch stream's */
 	Piece pieces[PIECES];
 	Range piece_memory;

@@ -351,6 +351,8 @@ reserve_ranges(CudaEngine *engine, CudaMirror *mirror, EngineError *error)
 	}
 	if (status == ENGINE_OK && mirror->lists != NULL)
 		status = reserve_fixed(engine, mirror->lists, error);
+	if (status == ENGINE_OK && mirror->lists != NULL && !lists_clear_probes(engine, mirror))
+		status = gpu_failed(&engine->failure, error);
 	if (status == ENGINE_OK)
 		status = grow_slots(engine, mirror,
 							mirror->spec.capacity < FIRST_ROWS ? FIRST_ROWS : mirror->spec.capacity,

@@ -105,10 +105,16 @@ norms_bytes(const CudaLists *lists)
 	return round_up(lists->count * sizeof(float), FIXED_ALIGNMENT);
 }
 
+static size_t
+probed_bytes(const CudaLists *lists)
+{
+	return round_up(lists->count * sizeof(uint64_t), FIXED_ALIGNMENT);
+}
+
 uint64_t
 lists_fixed_bytes(const CudaLists *lists)
 {
-	return floats_bytes(lists) + norms_bytes(lists) +
+	return floats_bytes(lists) + norms_bytes(lists) + probed_bytes(lists) +
 		   (uint64_t) rotations_of(&lists->shape) * lists->shape.dims * sizeof(uint32_t);
 }
 
@@ -139,12 +145,36 @@ lists_view(const CudaMirror *mirror)
 	view.centroids = (const float *) fixed;
 	view.codebook = view.centroids + (size_t) lists->count * lists->shape.dims;
 	view.half_norms = (const float *) (fixed + floats_bytes(lists));
-	view.rotation = (const uint32_t *) (fixed + floats_bytes(lists) + norms_bytes(lists));
+	view.probed = (unsigned long long *) (fixed + floats_bytes(lists) + norms_bytes(lists));
+	view.rotation = (const uint32_t *) ((const unsigned char *) view.probed + probed_bytes(lists));
 	view.first = (const uint32_t *) lists->directory[lists->side].base;
 	view.blocks = view.first + lists->count + 1;
 	view.memory = (const uint32_t *) lists->memory.base;
 	view.longest = lists->longest;
 	return view;
+}
+
+bool
+lists_clear_probes(CudaEngine *engine, const CudaMirror *mirror)
+{
+	return GPU(&engine->failure,
+			   cudaMemsetAsync(lists_view(mirror).probed, 0, probed_bytes(mirror->lists),
+							   engine->counts_stream)) &&
+		   GPU(&engine->failure, cudaStreamSynchronize(engine->counts_stream));
+}
+
+/*
+ * Batches go on meanwhile. What a batch has counted is there once its answers
+ * are: the kernels that write these begin when that which counts has ended.
+ */
+bool
+lists_copy_probes(CudaEngine *engine, const CudaMirror *mirror, uint64_t *counts)
+{
+	return GPU(&engine->failure,
+			   cudaMemcpyAsync(counts, lists_view(mirror).probed,
+							   mirror->lists->count * sizeof(uint64_t), cudaMemcpyDeviceToHost,
+							   engine->counts_stream)) &&
+		   GPU(&engine->failure, cudaStreamSynchronize(engine->counts_stream));
 }
 
 uint32_t

@@ -83,6 +83,12 @@ extern bool lists_grow_host(CudaMirror *mirror, uint32_t slots);
 
 /* What batches that start now see. */
 extern ListsView lists_view(const CudaMirror *mirror);
+/*
+ * Counts of probes: clear them, and copy them out; on a stream of their own,
+ * which is waited for.
+ */
+extern bool lists_clear_probes(CudaEngine *engine, const CudaMirror *mirror);
+extern bool lists_copy_probes(CudaEngine *engine, const CudaMirror *mirror, uint64_t *counts);
 /* The number of a linked slot's list; NO_SLOT: it is in none. */
 extern uint32_t lists_number(const CudaMirror *mirror, uint32_t slot);
 

@@ -13,8 +13,9 @@
  *		choose	a block of 256 threads per query: the nearest lists by the least
  *				values of 256 classes of lists, sorted; where these do not
  *				settle it, by digits. Then their exact distances, 8 lanes a
- *				list, and the first place of each pair by an atomic. Reads the
- *				query's values twice, from L2
+ *				list, the first place of each pair by an atomic, and the list's
+ *				count of probes by one whose result is not waited for. Reads
+ *				the query's values twice, from L2
  *		starts	a block: sums over all lists, of pairs; one for the items of
  *				each phase
  *		sort	a thread per pair: writes it where its list's are
@@ -326,6 +327,8 @@ __global__ void __launch_bounds__(THREADS)
 		if (i >= probes || threadIdx.x % EXACT_LANES != 0)
 			continue;
 		chosen[i].base = base;
+		if (lists.probed != NULL)
+			(void) atomicAdd(&lists.probed[list], 1ull);
 		(void) atomicAdd(&shared.blocks, lists.first[list + 1] - lists.first[list]);
 		if (scanned && !part.direct)
 			ranks[i] |= atomicAdd(&part.counts[(ranks[i] != 0) * lists.lists + list], 1u);

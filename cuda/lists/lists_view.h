@@ -37,6 +37,7 @@ struct ListsView
 	const uint32_t *blocks;	  /* numbers of blocks, list by list */
 	const uint32_t *memory;	  /* block b begins at word b x block_words */
 	uint32_t longest;		  /* blocks of the longest list */
+	unsigned long long *probed; /* lists: how often searches have probed each; NULL: not counted */
 };
 
 #if defined(__CUDACC__) || defined(EMULATED)

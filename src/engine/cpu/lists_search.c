@@ -197,6 +197,7 @@ choose_lists(ListSearch *search, uint32_t number, const float *values, SearchRes
 		pair->list = heap[i].slot;
 		pair->places = atomic_load_explicit(&lists->lists[pair->list].count, memory_order_acquire);
 		pair->base = (float) kernels->exact(vector, centroid, lists->shape.dims);
+		atomic_fetch_add_explicit(&lists->probed[pair->list], 1, memory_order_relaxed);
 	}
 }
 

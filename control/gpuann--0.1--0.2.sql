@@ -196,6 +196,16 @@ CREATE FUNCTION gpuann_list_stats(index regclass,
 COMMENT ON FUNCTION gpuann_list_stats(regclass) IS
 	'what each list of an index holds, how often the server has probed it lately, and its share of that work';
 
+CREATE FUNCTION gpuann_list_encoding(index regclass,
+	OUT list integer, OUT rows bigint, OUT sets integer, OUT plain_words integer, OUT coded_words float8,
+	OUT plain_bytes bigint, OUT coded_bytes bigint, OUT saved float8, OUT pays boolean,
+	OUT cooc text, OUT encoded boolean)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpuann_list_encoding(regclass) IS
+	'what codes of items that occur together would save in each list of an index, and whether mirrors use them';
+
 CREATE FUNCTION gpuann_list_placement(index regclass, units integer,
 	copies text DEFAULT 'work', capacity bigint DEFAULT NULL, probes float8[] DEFAULT NULL,
 	OUT unit integer, OUT lists bigint, OUT copied_lists bigint, OUT rows bigint, OUT bytes bigint,

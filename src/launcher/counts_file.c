@@ -150,7 +150,9 @@ counts_save(void)
 	if (!state_allocate(&state))
 		return;
 	gather(&state);
-	if ((written ? state.header.crc != written_crc : state.header.entries > 0))
+	/* nothing counted: a file of what is gone by now would come back */
+	if (written ? state.header.crc != written_crc
+		: state.header.entries > 0 || access(COUNTS_FILE, F_OK) == 0)
 	{
 		written = write_file(&state);
 		written_crc = state.header.crc;

@@ -13,8 +13,8 @@
 #include "server/server.h"
 
 #define COUNTS_US		INT64_C(10000000)	/* between two looks at a mirror that nobody asks for */
-#define COUNTS_AT_ONCE	8		/* mirrors in one round of maintenance: a GPU is waited for some 30
-								 * us for each */
+#define COUNTS_AT_ONCE	8		/* mirrors in one round of maintenance: a copy from a GPU is waited
+								 * for */
 
 void
 list_counts_begin(Server *server, HeldMirror *mirror, uint32_t entry)

@@ -297,6 +297,7 @@ lay_out_lists(Data *data)
 	view->code_words = (uint32_t) (data->code_bytes / 4);
 	view->block_words = LIST_PLACES + LIST_PLACES * view->code_words;
 	view->longest = 0;
+	view->probed = NULL;
 	for (const std::vector<uint32_t> &at : data->at)
 	{
 		uint32_t count = (uint32_t) (at.size() + LIST_PLACES - 1) / LIST_PLACES;

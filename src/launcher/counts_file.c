@@ -6,8 +6,9 @@
  * at exit, and read by the first launcher of a postmaster, after state_file.c
  * has made the entries of the table. Counts of an index without an entry are
  * forgotten, and so are those of a number of lists that the index no longer
- * has. It is at most as large as the area's counts and 80 bytes for each index.
- * Losing it, or the last minute of it in a crash, costs statistics only.
+ * has. It is at most as large as the area's counts and some bytes for each
+ * index. Losing it, or the last minute of it in a crash, costs statistics
+ * only.
  */
 #include "base/base.h"
 

@@ -164,4 +164,32 @@ $node->start;
 ok(await_server($node), 'an empty file is read');
 is(log_count($node, qr/ignoring "pg_stat/), 4, 'without a word');
 $node->stop;
+
+# There are counts for two indexes: a third has none until another is not mirrored any more, which then has lost its own.
+sub serve
+{
+	my ($name) = @_;
+
+	await_mirror($node, "${name}_v");
+	$node->safe_psql('postgres', "SET enable_seqscan = off; SET gpuann.fallback = error; SELECT id FROM $name ORDER BY v <-> vec(5, $dims) LIMIT 1");
+}
+sub counted { return $node->safe_psql('postgres', "SELECT count(probes) > 0, coalesce(sum(probes), 0) > 0 FROM gpuann_list_stats('$_[0]_v')") }
+$node = server_node('few', conf => [ 'gpuann.count_limit = 128' ]);
+foreach my $name ('a', 'b', 'c')
+{
+	$node->safe_psql('postgres', "CREATE TABLE $name (id int, v vector($dims)); INSERT INTO $name SELECT i, vec(i, $dims) FROM generate_series(1, 2000) i;
+		CREATE INDEX ${name}_v ON $name USING gpuann (v vector_l2_ops) WITH (method = ivfpq, lists = 15)");
+	serve($name);
+}
+is(join(' ', map { counted($_) } 'a', 'b', 'c'), 't|t t|t f|f', 'counts of as many indexes as there is room for');
+is($node->safe_psql('postgres', "SELECT bool_and(load = load_by_rows) FROM gpuann_list_placement('c_v', 3)"), 't', 'another is placed by rows');
+$node->safe_psql('postgres', "SELECT gpuann_evict('a_v')");
+is(counted('a'), 't|t', 'an index without a mirror keeps its counts');
+$node->safe_psql('postgres', "SELECT gpuann_evict('c_v')");
+serve('c');
+is(join(' ', map { counted($_) } 'a', 'b', 'c'), 'f|f t|t t|t', 'until another needs the room');
+$node->safe_psql('postgres', 'DROP TABLE b');
+serve('a');
+is(join(' ', map { counted($_) } 'a', 'c'), 't|t t|t', 'a dropped index gives its room back');
+$node->stop;
 done_testing();

@@ -25,6 +25,17 @@ grains_of(uint32 lists)
 	return (lists + COUNT_GRAIN - 1) / COUNT_GRAIN;
 }
 
+/* Grains that may be used. */
+static uint32
+most_grains(void)
+{
+#ifdef GPUANN_TEST_FAULTS
+	return (uint32) faults_count_limit / COUNT_GRAIN;
+#else
+	return COUNT_GRAINS;
+#endif
+}
+
 static bool
 grain_used(uint32 grain)
 {
@@ -73,13 +84,14 @@ static bool
 take_grains(uint32 lists, ListCountsRange *range)
 {
 	uint32		wanted = grains_of(lists);
-	uint32		first = find_grains(gpuann_control->counts_next, COUNT_GRAINS, wanted);
+	uint32		most = most_grains();
+	uint32		first = find_grains(Min(gpuann_control->counts_next, most), most, wanted);
 
-	if (first == COUNT_GRAINS)
-		first = find_grains(0, COUNT_GRAINS, wanted);
-	if (first == COUNT_GRAINS)
+	if (first == most)
+		first = find_grains(0, most, wanted);
+	if (first == most)
 		return false;
-	gpuann_control->counts_next = (first + wanted) % COUNT_GRAINS;
+	gpuann_control->counts_next = first + wanted;
 	*range = (ListCountsRange) {first * COUNT_GRAIN, lists};
 	mark_grains(*range, true);
 	return true;
@@ -97,7 +109,7 @@ make_room(void)
 		uint32		state = atomic_load(&mirror_area(i)->state);
 
 		if (!track->in_use || track->counts.lists == 0 || state == MIRROR_READY ||
-			state == MIRROR_LOADING || track->worker >= 0 || track->builder != 0)
+			state == MIRROR_LOADING || track->builder != 0)
 			continue;
 		if (chosen < 0 || atomic_load(&mirror_area(i)->last_used_ms) <
 			atomic_load(&mirror_area(chosen)->last_used_ms))

@@ -197,7 +197,6 @@ choose_lists(ListSearch *search, uint32_t number, const float *values, SearchRes
 		pair->list = heap[i].slot;
 		pair->places = atomic_load_explicit(&lists->lists[pair->list].count, memory_order_acquire);
 		pair->base = (float) kernels->exact(vector, centroid, lists->shape.dims);
-		atomic_fetch_add_explicit(&lists->probed[pair->list], 1, memory_order_relaxed);
 	}
 }
 
@@ -264,6 +263,22 @@ sort_pairs(ListSearch *search)
 	free(search->pairs);
 	search->pairs = sorted;
 	return true;
+}
+
+/* Count the probes of each list, those of a group at once. */
+static void
+count_probes(const ListSearch *search)
+{
+	uint32_t	end;
+
+	for (uint32_t begin = 0; begin < search->npairs; begin = end)
+	{
+		uint32_t	list = search->pairs[begin].list;
+
+		for (end = begin + 1; end < search->npairs && search->pairs[end].list == list;)
+			end++;
+		atomic_fetch_add_explicit(&search->lists->probed[list], end - begin, memory_order_relaxed);
+	}
 }
 
 static void
@@ -439,6 +454,8 @@ query_run_lists(QueryTask *leader, uint32_t threads)
 		ready = prepare_query(search, task, number++);
 	if (ready && search->open)
 		ready = choose_all_lists(search) && (search->count == 1 || sort_pairs(search));
+	if (ready)
+		count_probes(search);
 	parts = ready ? parts_of(search, threads) : 1;
 	ready = ready && scans_begin(search, parts);
 	if (ready && parts > 1)

@@ -11,10 +11,10 @@
 #include "engine/quantizer/nearest.h"
 #include "engine/quantizer/quantizer.h"
 
-#define LISTS	70
-#define ROWS	3000
-#define DIMS	24
-#define QUERIES	150
+#define LISTS	40
+#define ROWS	1500
+#define DIMS	12
+#define QUERIES	60
 
 /* What a world's queries are expected to have counted. */
 typedef struct Recount
@@ -128,8 +128,8 @@ change_world(World *world)
 	world_append(world, 100);
 	world_link_lists(world);
 	for (uint32_t i = 0; i < 50; i++)
-		if (world->live[i * 31])
-			world_kill(world, i * 31);
+		if (world->live[i * 25])
+			world_kill(world, i * 25);
 	world_append(world, 100);
 }
 

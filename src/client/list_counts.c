@@ -97,6 +97,36 @@ take_grains(uint32 lists, ListCountsRange *range)
 	return true;
 }
 
+/* Whether an entry has counts that it can do without: it has no mirror. */
+static bool
+can_spare(int entry)
+{
+	const MirrorTrack *track = mirror_track(entry);
+	uint32		state = atomic_load(&mirror_area(entry)->state);
+
+	return track->in_use && track->counts.lists > 0 && state != MIRROR_READY &&
+		state != MIRROR_LOADING && track->builder == 0;
+}
+
+/*
+ * Whether there is room if all counts are taken that can be spared; where not,
+ * none is.
+ */
+static bool
+could_have_room(uint32 wanted)
+{
+	uint32		room = 0;
+
+	for (uint32 grain = 0; grain < most_grains(); grain++)
+		room += !grain_used(grain);
+	for (int i = 0; i < (int) gpuann_control->high_water; i++)
+	{
+		if (can_spare(i))
+			room += grains_of(mirror_track(i)->counts.lists);
+	}
+	return room >= wanted;
+}
+
 /* Take the counts of the index that can best do without. False: of none. */
 static bool
 make_room(void)
@@ -105,11 +135,7 @@ make_room(void)
 
 	for (int i = 0; i < (int) gpuann_control->high_water; i++)
 	{
-		const MirrorTrack *track = mirror_track(i);
-		uint32		state = atomic_load(&mirror_area(i)->state);
-
-		if (!track->in_use || track->counts.lists == 0 || state == MIRROR_READY ||
-			state == MIRROR_LOADING || track->builder != 0)
+		if (!can_spare(i))
 			continue;
 		if (chosen < 0 || atomic_load(&mirror_area(i)->last_used_ms) <
 			atomic_load(&mirror_area(chosen)->last_used_ms))
@@ -129,7 +155,7 @@ list_counts_claim(int entry, uint32 lists)
 	if (track->counts.lists == lists)
 		return true;
 	list_counts_release(entry);
-	if (lists == 0 || lists > AREA_LIST_COUNTS)
+	if (lists == 0 || !could_have_room(grains_of(lists)))
 		return false;
 	while (!take_grains(lists, &range))
 	{

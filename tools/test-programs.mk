@@ -15,6 +15,7 @@
 #   walks_test        cuda/tests/walks_test.cu and the whole engine on this processor: its walks beside a model's; walks_device for a GPU
 #   lists_search_test  cuda/tests/lists_search_test.cu and the whole engine on this processor: searches of lists beside a model's; lists_search_device
 #   lists_code_test   cuda/tests/lists_code_test.cu likewise: rows on their way into lists beside src/engine/quantizer; lists_code_device for a GPU
+#   lists_jobs_test   cuda/tests/lists_jobs_test.cu and the whole engine on this processor: jobs of lists, seen from within
 #   products_test     cuda/tests/products_test.cu: products of tiles beside the bound of their error, and the boxes of rows that are copied
 #   products_device   the same for a GPU, where tensor cores make the products
 #   select_device     the same as select_test for a GPU (make test/build/select_device; not among test-programs, for it takes nvcc)
@@ -47,7 +48,8 @@ TEST_ENGINES += $(TEST_BUILD)/cuda_emulated.so
 endif
 ifneq ($(wildcard cuda/tests/*.cu),)
 TEST_ENGINES += $(TEST_BUILD)/select_test $(TEST_BUILD)/select_test-san $(TEST_BUILD)/song_test $(TEST_BUILD)/song_test-san $(TEST_BUILD)/memory_test \
-	$(TEST_BUILD)/walks_test $(TEST_BUILD)/products_test $(TEST_BUILD)/lists_search_test $(TEST_BUILD)/lists_code_test
+	$(TEST_BUILD)/walks_test $(TEST_BUILD)/products_test $(TEST_BUILD)/lists_search_test $(TEST_BUILD)/lists_code_test \
+	$(TEST_BUILD)/lists_jobs_test
 endif
 TEST_PROGRAMS = $(TEST_ENGINES) $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance conformance-san) \
 	$(foreach t,$(TEST_NAMES),$(t) $(t)-san $(t)-tsan))

@@ -311,6 +311,7 @@ struct CudaJob
 	uint32_t shown_done; /* what JobProgress says */
 	uint32_t shown_total;
 	uint32_t in_flight; /* pieces */
+	bool fenced;		/* one of them, or one before, stands for all that a failed job launched */
 	uint32_t step;		/* of a stage that has several */
 	Piece *held;		/* a piece whose memory is read when it has been applied */
 	EngineStatus link_status; /* of a link: how it ended */
@@ -403,7 +404,7 @@ struct CudaEngine
 
 	cudaStream_t job_stream;
 	cudaStream_t job_bell; /* as a batch stream's */
-	Piece pieces[PIECES];
+	Piece pieces[PIECES + 1]; /* the last has no memory: it only says what was launched before */
 	Range piece_memory;
 	CudaJob *jobs;
 	JobId last_job;
@@ -625,6 +626,11 @@ extern void pieces_end(CudaEngine *engine);
  */
 extern Piece *piece_hold(CudaEngine *engine, CudaJob *job);
 extern void piece_release(CudaJob *job);
+/*
+ * Let a piece without memory stand for what the job stream holds now; false: not
+ * now.
+ */
+extern bool piece_send_fence(CudaEngine *engine, CudaJob *job);
 /* A piece that is not in flight, to be sent; NULL: there is none. */
 extern Piece *piece_free(CudaEngine *engine);
 /* Note that a piece is on its way. */

@@ -568,6 +568,18 @@ job_complete(CudaEngine *engine, CudaJob *job)
 }
 
 /*
+ * Whether the device has done with a job that failed, whose memory may go then.
+ * Its last launches may have no piece that stands for them: one is sent.
+ */
+static bool
+failed_job_is_over(CudaEngine *engine, CudaJob *job)
+{
+	if (job->stage != STAGE_QUEUED && !job->fenced)
+		job->fenced = piece_send_fence(engine, job);
+	return (job->stage == STAGE_QUEUED || job->fenced) && job->in_flight == 0;
+}
+
+/*
  * Advance a mirror's first job as far as it goes now. True when it completed.
  */
 static bool
@@ -589,8 +601,7 @@ job_advance(CudaEngine *engine, CudaJob *job)
 			return true;
 		}
 	}
-	/* a failed job's pieces may still be in flight */
-	if (engine->failure.failed || job->status == ENGINE_OK || job->in_flight > 0)
+	if (engine->failure.failed || job->status == ENGINE_OK || !failed_job_is_over(engine, job))
 		return false;
 	job_complete(engine, job);
 	return true;

@@ -505,33 +505,6 @@ plan_pass(CudaEngine *engine, CudaJob *job)
 	return true;
 }
 
-/*
- * Take a slot off the list of pending ones: the last takes its index. Those
- * that have come to be elsewhere are noted.
- */
-static void
-unlist(CudaMirror *mirror, uint32_t slot, uint32_t *moved, uint32_t *nmoved)
-{
-	uint32_t *where = mirror->lists->where;
-	uint32_t at = where[slot];
-	uint32_t last = mirror->listed[--mirror->nlisted];
-
-	mirror->states[slot] &= (uint8_t) ~SLOT_LISTED;
-	if (at == mirror->nlisted)
-		return;
-	mirror->listed[at] = last;
-	where[last] = at;
-	moved[(*nmoved)++] = at;
-}
-
-/* Nothing is pending: what is listed still is dead. */
-static void
-unlist_all(CudaMirror *mirror)
-{
-	while (mirror->nlisted > 0)
-		mirror->states[mirror->listed[--mirror->nlisted]] &= (uint8_t) ~SLOT_LISTED;
-}
-
 /* The slots of the pass are linked, on the host; returns how many moved. */
 static uint32_t
 publish_pass(CudaMirror *mirror, const ListsWork *work, uint32_t *moved, uint32_t *movers)
@@ -539,7 +512,6 @@ publish_pass(CudaMirror *mirror, const ListsWork *work, uint32_t *moved, uint32_
 	const uint32_t *slots = work->slots + work->first;
 	CudaLists *lists = mirror->lists;
 	uint32_t nmoved = 0;
-	uint32_t kept = 0;
 
 	for (uint32_t i = 0; i < work->rows; i++)
 	{
@@ -548,29 +520,22 @@ publish_pass(CudaMirror *mirror, const ListsWork *work, uint32_t *moved, uint32_
 		if (work->places[i] == NO_SLOT)
 			continue;
 		if (mirror->states[slot] & SLOT_LISTED)
-			unlist(mirror, slot, moved, &nmoved);
+			lists_unlist(mirror, slot, moved, &nmoved);
 		mirror->npending -= (mirror->states[slot] & SLOT_PENDING) != 0;
 		mirror->linked++;
 		mirror->states[slot] = (uint8_t) ((mirror->states[slot] | SLOT_LINKED) & ~SLOT_PENDING);
 		lists->where[slot] = work->places[i];
 	}
-	if (mirror->npending == 0)
-		unlist_all(mirror);
-	for (uint32_t i = 0; i < nmoved; i++)
-		if (moved[i] < mirror->nlisted)
-		{
-			movers[kept] = mirror->listed[moved[i]];
-			moved[kept++] = moved[i];
-		}
+	nmoved = lists_moved(mirror, moved, nmoved, movers);
 	if (!lists->moved)
-		return kept;
+		return nmoved;
 	lists->moved = false;
 	lists->side ^= 1;
 	lists->longest = 0;
 	for (uint32_t i = 0; i < lists->count; i++)
 		if (lists->lists[i].blocks > lists->longest)
 			lists->longest = lists->lists[i].blocks;
-	return kept;
+	return nmoved;
 }
 
 /* Make the places of blocks that nobody has had free. */

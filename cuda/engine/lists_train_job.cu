@@ -238,7 +238,11 @@ learn_step(CudaEngine *engine, CudaJob *job)
 		return false;
 	error = lists_learn_step(job->train->learn, &over, &job->shown_done, &job->shown_total);
 	if (error == cudaErrorMemoryAllocation)
+	{
+		/* a launch before may be on its way, but the next is not to meet this error */
+		(void) cudaGetLastError();
 		return fail_training(job, ENGINE_NO_MEMORY);
+	}
 	if (!gpu_check(&engine->failure, error, "a step of a training"))
 		return false;
 	if (over)

@@ -349,3 +349,32 @@ lists_forget(CudaMirror *mirror, const uint32_t *slots, uint32_t count, uint32_t
 	}
 	return n;
 }
+
+void
+lists_unlist(CudaMirror *mirror, uint32_t slot, uint32_t *moved, uint32_t *nmoved)
+{
+	uint32_t *where = mirror->lists->where;
+	uint32_t at = where[slot];
+	uint32_t last = mirror->listed[--mirror->nlisted];
+
+	mirror->states[slot] &= (uint8_t) ~SLOT_LISTED;
+	if (at == mirror->nlisted)
+		return;
+	mirror->listed[at] = last;
+	where[last] = at;
+	moved[(*nmoved)++] = at;
+}
+
+uint32_t
+lists_moved(const CudaMirror *mirror, uint32_t *moved, uint32_t nmoved, uint32_t *slots)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < nmoved; i++)
+		if (moved[i] < mirror->nlisted)
+		{
+			slots[kept] = mirror->listed[moved[i]];
+			moved[kept++] = moved[i];
+		}
+	return kept;
+}

@@ -101,6 +101,18 @@ extern uint32_t lists_directory_words(const CudaLists *lists);
 extern void lists_make_directory(const CudaLists *lists, uint32_t *words);
 
 /*
+ * Take a slot off the list of pending ones: the last takes its index. Those
+ * that have come to be elsewhere are noted, one at most for each call.
+ */
+extern void lists_unlist(CudaMirror *mirror, uint32_t slot, uint32_t *moved, uint32_t *nmoved);
+/*
+ * Of the indexes noted, those that the list still has, and their slots; returns
+ * how many.
+ */
+extern uint32_t lists_moved(const CudaMirror *mirror, uint32_t *moved, uint32_t nmoved,
+							uint32_t *slots);
+
+/*
  * Of slots that die or are overwritten, the places that they leave, into
  * `places`; returns how many.
  */

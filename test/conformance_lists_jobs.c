@@ -127,6 +127,74 @@ lists_codes_are_the_quantizers(void)
 	}
 }
 
+/* Read what a mirror says of all rows; it must be sound. */
+static void
+read_rows(const World *world, const uint32_t *slots, uint32_t *rows, uint32_t *versions)
+{
+	EngineError error = {0};
+
+	must(ops->mirror_rows(engine, world->mirror, slots, world->rows, rows, versions, &error),
+		 &error, "mirror_rows");
+	for (uint32_t slot = 0; slot < world->rows; slot++)
+		CHECK(versions[slot] == 1 && (rows[slot] < LISTS || rows[slot] == NO_SLOT),
+			  "slot %u is of version %u in list %u", slot, versions[slot], rows[slot]);
+}
+
+/*
+ * Rows of mirrors can be read while codes of links are on their way: neither
+ * sees the other's.
+ */
+static void
+lists_rows_read_beside_links(void)
+{
+	ListSpec	spec = lists_of(0, LISTS, DIMS);
+	uint32_t   *slots = allocate(2000 * sizeof(uint32_t));
+	uint32_t   *rows = allocate(2000 * sizeof(uint32_t));
+	uint32_t   *versions = allocate(2000 * sizeof(uint32_t));
+	World	   *worlds[3];
+	LinkResult	trained[3];
+	JobId		ids[3];
+	uint32_t	left = 3;
+
+	for (uint32_t slot = 0; slot < 2000; slot++)
+		slots[slot] = slot;
+	for (uint32_t i = 0; i < 3; i++)
+	{
+		worlds[i] = world_create_lists(&spec, ELEMENT_FLOAT, METRIC_L2, DIMS, 2000, 2000,
+									   SHAPE_CLUSTERED);
+		world_append(worlds[i], 2000);
+		world_train(worlds[i], &trained[i]);
+	}
+	for (uint32_t i = 0; i < 3; i++)
+	{
+		EngineJob	job = {.kind = JOB_LINK, .mirror = worlds[i]->mirror};
+
+		ids[i] = start_job(&job);
+	}
+	while (left > 0)
+	{
+		left = 0;
+		for (uint32_t i = 0; i < 3; i++)
+		{
+			JobProgress progress;
+
+			CHECK(ops->job_poll(engine, ids[i], &progress) == ENGINE_OK, "a job is unknown");
+			left += !progress.completed;
+			read_rows(worlds[i], slots, rows, versions);
+		}
+	}
+	for (uint32_t i = 0; i < 3; i++)
+	{
+		JobProgress progress;
+		LinkResult	link;
+
+		must(end_job(ids[i], &progress), &progress.error, "link");
+		CHECK(ops->job_link_result(engine, ids[i], &link) == ENGINE_OK, "no result of a link");
+		check_codes(worlds[i], &spec, &link, trained[i].floats);
+		ops->job_release(engine, ids[i]);
+	}
+}
+
 /* Give a mirror floats, in parts. */
 static void
 load_floats(const World *world, const float *floats, uint32_t count)
@@ -499,6 +567,7 @@ training_can_be_cancelled(void)
 
 const Case list_job_cases[] = {
 	{"lists_codes_are_the_quantizers", lists_codes_are_the_quantizers, false},
+	{"lists_rows_read_beside_links", lists_rows_read_beside_links, false},
 	{"lists_loaded_answer_alike", loaded_lists_answer_alike, false},
 	{"lists_follow_changes", lists_follow_changes, false},
 	{"lists_searched_beside_links", lists_searched_beside_links, false},

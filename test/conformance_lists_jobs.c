@@ -539,6 +539,54 @@ lists_keep_to_memory(void)
 	}
 }
 
+/* Memory of the host that an engine says it uses. */
+static uint64_t
+host_memory(void)
+{
+	EngineMemory memory;
+
+	ops->memory(engine, &memory);
+	return memory.host_used > 0 ? memory.host_used : memory.used;
+}
+
+/*
+ * What a job's result holds is counted until it is released: floats of a
+ * training, numbers and codes of a link, edges of a graph.
+ */
+static void
+results_are_counted(void)
+{
+	ListSpec	spec = lists_of(0, LISTS, DIMS);
+	World	   *world = world_create_lists(&spec, ELEMENT_FLOAT, METRIC_L2, DIMS, 1500, 1500,
+										   SHAPE_CLUSTERED);
+	World	   *graph = world_create(ELEMENT_FLOAT, METRIC_L2, 8, 200, 200, SHAPE_CLUSTERED);
+	EngineJob	jobs[] = {{.kind = JOB_TRAIN, .mirror = world->mirror},
+						  {.kind = JOB_LINK, .mirror = world->mirror},
+						  {.kind = JOB_LINK, .mirror = graph->mirror, .ef_construction = 16}};
+
+	world_append(world, 1500);
+	world_append(graph, 200);
+	for (uint32_t i = 0; i < 3; i++)
+	{
+		uint64_t	before = host_memory();
+		uint64_t	bytes;
+		JobProgress progress;
+		LinkResult	result;
+		JobId		id = start_job(&jobs[i]);
+
+		must(end_job(id, &progress), &progress.error, "a job with a result");
+		CHECK(ops->job_link_result(engine, id, &result) == ENGINE_OK, "no result");
+		bytes = result.nfloats * sizeof(float) +
+			(uint64_t) result.count * (sizeof(uint32_t) * (i == 2 ? 32 : 1) + result.code_bytes);
+		CHECK(bytes > 0 && host_memory() >= before + bytes,
+			  "job %u: %llu bytes are in use, %llu before, its result has %llu", i,
+			  (unsigned long long) host_memory(), (unsigned long long) before,
+			  (unsigned long long) bytes);
+		ops->job_release(engine, id);
+		CHECK(host_memory() < before + bytes, "job %u: its result is counted still", i);
+	}
+}
+
 /* A training that is cancelled ends soon, and the mirror can be trained. */
 static void
 training_can_be_cancelled(void)
@@ -575,5 +623,6 @@ const Case list_job_cases[] = {
 	{"lists_refuse_what_is_wrong", lists_refuse_what_is_wrong, false},
 	{"lists_take_quantizers_that_there_are", lists_take_quantizers_that_there_are, false},
 	{"lists_keep_to_memory", lists_keep_to_memory, false},
+	{"lists_results_are_counted", results_are_counted, false},
 	{"lists_training_can_be_cancelled", training_can_be_cancelled, false},
 	{NULL, NULL, false}};

@@ -17,6 +17,7 @@
 #include "cuda/engine/host_pool.h"
 #include "cuda/engine/mirror_lists.h"
 #include "cuda/exact/exact.h"
+#include "cuda/lists/lists_learn.h"
 
 #define BATCH_STREAMS 4u						/* batches in flight */
 #ifndef BATCH_QUERIES
@@ -138,6 +139,15 @@ struct CudaMirror
 	CudaJob *last_job;
 	bool dropping;
 };
+
+/* Bytes of the bitmap of rows that repairs have deferred. */
+static inline size_t
+mirror_deferred_bytes(const CudaMirror *mirror)
+{
+	return mirror->deferred == NULL
+			   ? 0
+			   : ((size_t) mirror->deferred_rows / 32 + 1) * sizeof(uint32_t);
+}
 
 /* A query from submit to poll. */
 struct CudaTask
@@ -328,6 +338,12 @@ struct CudaJob
 	uint32_t nentries; /* as the mirror's, where has_entries */
 	uint64_t entry_points_sum;
 	bool has_entries;
+	/*
+	 * bytes of the host that are counted for it: until it is complete, and what
+	 * its result has, until it is released
+	 */
+	uint64_t work_bytes;
+	uint64_t result_bytes;
 	bool cancelled;
 	EngineStatus status;
 	EngineError error;
@@ -388,6 +404,8 @@ struct CudaEngine
 	MirrorId last_mirror;
 	BatchStream streams[BATCH_STREAMS];
 	unsigned char *pinned; /* all pinned memory */
+	unsigned char *learn_shared; /* of it, for the training of */
+	CudaJob *learner;			 /* ... this job; NULL: none is at it */
 	CudaTask *first_waiting;
 	CudaTask *last_waiting;
 	CudaTask *first_ended;
@@ -594,6 +612,8 @@ extern EngineStatus job_submit(CudaEngine *engine, const EngineJob *in, JobId *i
 							   EngineError *error);
 extern CudaJob *job_find(CudaEngine *engine, JobId id);
 extern void jobs_run(CudaEngine *engine);
+/* Count bytes of the host for a job, in its work_bytes or result_bytes. */
+extern void job_counts(CudaEngine *engine, uint64_t *counted, uint64_t bytes);
 extern void job_free(CudaEngine *engine, CudaJob *job);
 
 /*

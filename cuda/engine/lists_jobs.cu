@@ -69,6 +69,7 @@ struct ListsWork
 	uint32_t *more; /* rows of each list */
 	uint32_t *directory;
 	uint32_t nwords;
+	uint32_t words_room;
 
 	/* a link's, on the device */
 	Range memory;
@@ -145,7 +146,7 @@ compare_slots(const void *a, const void *b)
 
 /* The pending slots among those named, or all; ascending. False: no memory. */
 static bool
-collect_slots(CudaJob *job, ListsWork *work)
+collect_slots(CudaEngine *engine, CudaJob *job, ListsWork *work)
 {
 	const CudaMirror *mirror = job->mirror;
 	const uint32_t *named = job->in.slots;
@@ -157,6 +158,7 @@ collect_slots(CudaJob *job, ListsWork *work)
 	job->link.slots = work->slots = slots;
 	if (slots == NULL)
 		return false;
+	job_counts(engine, &job->result_bytes, room * sizeof(uint32_t));
 	for (uint32_t slot = 0; named == NULL && slot < mirror->rows && count < room; slot++)
 		if (mirror->states[slot] & SLOT_PENDING)
 			slots[count++] = slot;
@@ -195,7 +197,7 @@ begin_link(CudaEngine *engine, CudaJob *job, ListsWork *work)
 	const CudaLists *lists = job->mirror->lists;
 	size_t code_bytes = lists->code_words * sizeof(uint32_t);
 
-	if (!collect_slots(job, work))
+	if (!collect_slots(engine, job, work))
 		return ENGINE_NO_MEMORY;
 	job->shown_total = work->count;
 	job->link.code_bytes = (uint32_t) code_bytes;
@@ -206,6 +208,8 @@ begin_link(CudaEngine *engine, CudaJob *job, ListsWork *work)
 	job->link.linked = (uint64_t *) calloc((size_t) work->count / 64 + 1, sizeof(uint64_t));
 	if (work->numbers == NULL || work->codes == NULL || job->link.linked == NULL)
 		return ENGINE_NO_MEMORY;
+	job_counts(engine, &job->result_bytes,
+			   work->count * (sizeof(uint32_t) + code_bytes) + work->count / 8);
 	return work->count == 0 ? ENGINE_OK
 							: take_pass_memory(engine, job->mirror, work, &job->error);
 }
@@ -221,7 +225,7 @@ load_rows(const CudaLists *lists)
 
 /* Begin a load: check what the caller names. */
 static EngineStatus
-begin_load(CudaJob *job, ListsWork *work)
+begin_load(CudaEngine *engine, CudaJob *job, ListsWork *work)
 {
 	const CudaMirror *mirror = job->mirror;
 	const EngineJob *in = &job->in;
@@ -240,6 +244,7 @@ begin_load(CudaJob *job, ListsWork *work)
 	work->numbers = (uint32_t *) malloc(work->count * sizeof(uint32_t) + 1);
 	if (work->numbers == NULL)
 		return ENGINE_NO_MEMORY;
+	job_counts(engine, &job->work_bytes, work->count * sizeof(uint32_t));
 	memcpy(work->numbers, in->rows, work->count * sizeof(uint32_t));
 	work->phase = LISTS_PLAN;
 	return ENGINE_OK;
@@ -262,7 +267,7 @@ lists_link_begin(CudaEngine *engine, CudaJob *job)
 	if (work == NULL)
 		return ENGINE_NO_MEMORY;
 	work->links = job->in.kind == JOB_LINK;
-	status = work->links ? begin_link(engine, job, work) : begin_load(job, work);
+	status = work->links ? begin_link(engine, job, work) : begin_load(engine, job, work);
 	if (status != ENGINE_OK)
 		return status;
 	work->places = (uint32_t *) malloc(work->most * sizeof(uint32_t) + 1);
@@ -270,6 +275,8 @@ lists_link_begin(CudaEngine *engine, CudaJob *job)
 	work->more = (uint32_t *) malloc(lists->count * sizeof(uint32_t));
 	if (work->places == NULL || work->left == NULL || work->more == NULL)
 		return ENGINE_NO_MEMORY;
+	job_counts(engine, &job->work_bytes,
+			   (2 * (uint64_t) work->most + lists->count) * sizeof(uint32_t));
 	memset(&job->error, 0, sizeof(job->error));
 	return ENGINE_OK;
 }
@@ -432,17 +439,25 @@ leave_out(const CudaMirror *mirror, ListsWork *work)
 
 /* Make the directory that the places chosen ask for. False: no memory. */
 static bool
-make_directory(const CudaLists *lists, ListsWork *work)
+make_directory(CudaEngine *engine, CudaJob *job)
 {
+	const CudaLists *lists = job->mirror->lists;
+	ListsWork *work = job->lists;
 	uint32_t words = lists_directory_words(lists);
-	uint32_t *directory =
-		(uint32_t *) realloc(work->directory, (size_t) words * sizeof(uint32_t));
 
-	if (directory == NULL)
-		return false;
-	work->directory = directory;
+	if (words > work->words_room)
+	{
+		uint32_t *more = (uint32_t *) realloc(work->directory, (size_t) words * sizeof(uint32_t));
+
+		if (more == NULL)
+			return false;
+		job_counts(engine, &job->work_bytes,
+				   (uint64_t) (words - work->words_room) * sizeof(uint32_t));
+		work->directory = more;
+		work->words_room = words;
+	}
 	work->nwords = words;
-	lists_make_directory(lists, directory);
+	lists_make_directory(lists, work->directory);
 	return true;
 }
 
@@ -491,7 +506,7 @@ plan_pass(CudaEngine *engine, CudaJob *job)
 		work->rows = at_most(work->count - work->first, work->most);
 		leave_out(mirror, work);
 	}
-	if (lists->moved && !make_directory(lists, work))
+	if (lists->moved && !make_directory(engine, job))
 	{
 		engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory for a directory of lists");
 		return false;

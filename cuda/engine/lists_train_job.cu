@@ -129,7 +129,11 @@ take_memory(CudaEngine *engine, CudaJob *job)
 	job->link.floats = train->floats =
 		(float *) malloc(job->mirror->lists->nfloats * sizeof(float));
 	if (train->slots != NULL && train->floats != NULL)
+	{
+		job_counts(engine, &job->work_bytes, train->count * sizeof(uint32_t));
+		job_counts(engine, &job->result_bytes, job->mirror->lists->nfloats * sizeof(float));
 		return ENGINE_OK;
+	}
 	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory for training from %u rows",
 				 train->count);
 	return ENGINE_NO_MEMORY;
@@ -174,8 +178,9 @@ lists_train_end(CudaEngine *engine, CudaJob *job)
 
 	if (train == NULL)
 		return;
-	if (train->learn != NULL)
-		lists_learn_end(train->learn);
+	lists_learn_end(train->learn);
+	if (engine->learner == job)
+		engine->learner = NULL;
 	if (train->memory.base != 0)
 		range_release(&engine->arena, &train->memory);
 	free(train->slots);
@@ -292,6 +297,27 @@ copy_floats(CudaEngine *engine, const CudaJob *job)
 							   engine->job_stream));
 }
 
+/*
+ * Begin to learn, unless another training is at it: there is pinned memory for
+ * one, and to take some now would make queries wait. True when it has begun.
+ */
+static bool
+begin_learning(CudaEngine *engine, CudaJob *job)
+{
+	ListsTrain *train = job->train;
+
+	if (engine->learner != NULL)
+		return false;
+	train->learn = lists_learn_begin(&train->training, (void *) train->memory.base,
+									 engine->learn_shared, train->count,
+									 (uint32_t) engine->device.multiProcessorCount,
+									 engine->job_stream);
+	if (train->learn == NULL)
+		return fail_training(job, ENGINE_NO_MEMORY);
+	engine->learner = job;
+	return true;
+}
+
 /* A step that begins when those before are over. */
 static bool
 train_step(CudaEngine *engine, CudaJob *job)
@@ -303,11 +329,7 @@ train_step(CudaEngine *engine, CudaJob *job)
 		case TRAIN_SAMPLE:
 			return send_sample(engine, job);
 		case TRAIN_BEGIN:
-			train->learn =
-				lists_learn_begin(&train->training, (void *) train->memory.base, train->count,
-								  (uint32_t) engine->device.multiProcessorCount,
-								  engine->job_stream);
-			return train->learn != NULL || fail_training(job, ENGINE_NO_MEMORY);
+			return begin_learning(engine, job);
 		case TRAIN_LEARN:
 			return learn_step(engine, job);
 		case TRAIN_FETCH:

@@ -376,7 +376,8 @@ mirror_free(CudaEngine *engine, CudaMirror *mirror)
 	free(mirror->code_offsets);
 	if (mirror->changed != NULL)
 		GPU(&engine->failure, cudaEventDestroy(mirror->changed));
-	engine->host_arrays -= (uint64_t) mirror->capacity * host_slot_bytes(mirror);
+	engine->host_arrays -=
+		(uint64_t) mirror->capacity * host_slot_bytes(mirror) + mirror_deferred_bytes(mirror);
 	lists_free(engine, mirror);
 	free(mirror->states);
 	free(mirror->listed);

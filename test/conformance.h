@@ -68,6 +68,8 @@ extern const Case outlier_cases[];
 extern const Case list_cases[];
 extern const Case list_job_cases[];
 extern const Case list_cooc_cases[];
+extern const Case list_twin_cases[];
+extern const Case list_far_cases[];
 
 /* End the case: it failed, or cannot be run here. */
 extern void fail(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));
@@ -169,6 +171,12 @@ extern void model_walk(const World *world, const EngineQuery *query, ModelWalk *
 extern void reference_variations(const World *world, uint32_t rounds);
 
 /* ---- driving the engine ---- */
+
+/*
+ * Let everything that follows act on the CPU engine, which is opened for this
+ * case, or again on the engine under test. Not together with reopen().
+ */
+extern void act_on_cpu(bool cpu);
 
 /* Close the engine and open it again. */
 extern void reopen(const EngineConfig *config);

@@ -86,9 +86,8 @@ check_codes(const World *world, const ListSpec *spec, const LinkResult *link, co
 		  "decoded rows are %g from theirs, centroids %g", errors, residuals);
 }
 
-/* Link everything and keep the result. */
-static JobId
-link_and_keep(const World *world, LinkResult *result)
+JobId
+world_link_and_keep(const World *world, LinkResult *result)
 {
 	EngineJob	job = {.kind = JOB_LINK, .mirror = world->mirror};
 	JobProgress progress;
@@ -114,7 +113,7 @@ lists_codes_are_the_quantizers(void)
 
 		world_append(world, 2000);
 		world_train(world, &trained);
-		id = link_and_keep(world, &link);
+		id = world_link_and_keep(world, &link);
 		CHECK(link.count == 2000 && world_info(world).pending == 0 &&
 			  world_info(world).linked == 2000, "%u of 2000 rows were linked", link.count);
 		for (uint32_t i = 0; i < link.count; i++)
@@ -195,9 +194,8 @@ lists_rows_read_beside_links(void)
 	}
 }
 
-/* Give a mirror floats, in parts. */
-static void
-load_floats(const World *world, const float *floats, uint32_t count)
+void
+world_load_floats(const World *world, const float *floats, uint32_t count)
 {
 	for (uint32_t first = 0, part; first < count; first += part)
 	{
@@ -232,8 +230,8 @@ loaded_lists_answer_alike(void)
 			world_append(world[i], 2000);
 		}
 		world_train(world[0], &trained);
-		(void) link_and_keep(world[0], &link);
-		load_floats(world[1], trained.floats, trained.nfloats);
+		(void) world_link_and_keep(world[0], &link);
+		world_load_floats(world[1], trained.floats, trained.nfloats);
 		load.mirror = world[1]->mirror;
 		load.count = link.count;
 		load.slots = link.slots;
@@ -259,9 +257,8 @@ loaded_lists_answer_alike(void)
 	}
 }
 
-/* Give slots new vectors. */
-static void
-overwrite(World *world, uint32_t slot, uint64_t variant)
+void
+world_overwrite(World *world, uint32_t slot, uint64_t variant)
 {
 	EngineJob	job = {.kind = JOB_OVERWRITE, .mirror = world->mirror, .count = 1, .slots = &slot,
 		.versions = &world->versions[slot]};
@@ -299,7 +296,7 @@ lists_follow_changes(void)
 				if (world->live[slot])
 					world_kill(world, slot);
 				else
-					overwrite(world, slot, 5000000 + round * 1000 + i);
+					world_overwrite(world, slot, 5000000 + round * 1000 + i);
 			}
 			world_append(world, round == 5 ? 1500 : 100);
 			check_lists_exact(world, LISTS, "after changes");
@@ -520,7 +517,7 @@ lists_keep_to_memory(void)
 			memcpy(floats, trained.floats, trained.nfloats * sizeof(float));
 		}
 		else
-			load_floats(world, floats, trained.nfloats);
+			world_load_floats(world, floats, trained.nfloats);
 		ops->memory(engine, &after);
 		if (room == 0)
 			world_link_lists(world);

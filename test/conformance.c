@@ -51,7 +51,7 @@ static const Case *const groups[] = {
 	more_cases,	  grow_cases,  crowd_cases,	 cycle_cases,	  tile_cases,	few_cases,
 	far_cases,	  link_cases,  filter_cases, start_cases,	  repair_cases, device_cases,
 	degree_cases, batch_cases, halves_cases, equal_cases,	  length_cases,	outlier_cases,
-	list_cases,	  list_job_cases,	 list_cooc_cases, list_twin_cases, list_far_cases};
+	list_cases,	  list_job_cases,	 list_cooc_cases, list_twin_cases};
 static jmp_buf leave;
 static char why[512];
 static Piece *pieces;

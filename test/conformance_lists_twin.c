@@ -1,7 +1,8 @@
 /*
  * conformance_lists_twin.c
  *		Lists of the engine under test beside those of the CPU engine, made by
- *		the same centroids and codebook: the same lists, codes, and answers.
+ *		the same centroids and codebook: the same lists, codes, and answers,
+ *		wherever the rows are.
  */
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #define QUERIES	24
 #define MANY	5200	/* rows, of which more than a device keeps by estimate are re-ranked */
 #define TOP		10
+#define HOST_ROWS	((uint64_t) 256 << 20)
 
 /* A world here and the same in the CPU engine. */
 typedef struct Twins
@@ -144,12 +146,29 @@ change_twins(const Twins *twins)
 	}
 }
 
+static const Pair twin_pairs[] = {
+	{ELEMENT_FLOAT, METRIC_L2}, {ELEMENT_HALF, METRIC_IP}, {ELEMENT_FLOAT, METRIC_COSINE}};
+
+/* Linked, changed, linked again: both are alike throughout. */
+static void
+live_alike(const Twins *twins, const char *what)
+{
+	link_twins(twins, what);
+	change_twins(twins);
+	compare_answers(twins, what);
+	link_twins(twins, what);
+	compare_answers(twins, what);
+	for (int cpu = 0; cpu < 2; cpu++)
+	{
+		act_on_cpu(cpu);
+		world_drop(twins->worlds[cpu]);
+	}
+	act_on_cpu(false);
+}
+
 static void
 lists_equal_those_of_the_cpu(void)
 {
-	static const Pair pairs_of_lists[] = {
-		{ELEMENT_FLOAT, METRIC_L2}, {ELEMENT_HALF, METRIC_IP}, {ELEMENT_FLOAT, METRIC_COSINE}};
-
 	for (uint32_t number = 0; number < CODES; number++)
 		for (uint32_t i = 0; i < 3; i++)
 		{
@@ -159,21 +178,117 @@ lists_equal_those_of_the_cpu(void)
 
 			if (options.quick && (number + i) % 3 != 0)
 				continue;
-			snprintf(what, sizeof(what), "codes %u, metric %d", number,
-					 (int) pairs_of_lists[i].metric);
-			twins = make_twins(&spec, pairs_of_lists[i], DIMS, ROWS, ROWS + MORE);
-			link_twins(&twins, what);
-			change_twins(&twins);
-			compare_answers(&twins, what);
-			link_twins(&twins, what);
-			compare_answers(&twins, what);
-			for (int cpu = 0; cpu < 2; cpu++)
-			{
-				act_on_cpu(cpu);
-				world_drop(twins.worlds[cpu]);
-			}
-			act_on_cpu(false);
+			snprintf(what, sizeof(what), "codes %u, metric %d", number, (int) twin_pairs[i].metric);
+			twins = make_twins(&spec, twin_pairs[i], DIMS, ROWS, ROWS + MORE);
+			live_alike(&twins, what);
 		}
+}
+
+/* ---- rows in host memory ---- */
+
+/* A mirror of few bytes a row, in whose place a link's memory is later. */
+static MirrorId
+keep_room(uint32_t rows)
+{
+	MirrorSpec	kept = {.dims = 64, .type = ELEMENT_FLOAT, .metric = METRIC_L2,
+						.method = METHOD_GRAPH, .degree = 16, .capacity = rows,
+						.residency = RESIDENCY_FULL, .placement = PLACEMENT_SINGLE, .device = -1};
+	EngineError error = {0};
+	MirrorId	id;
+
+	must(ops->mirror_create(engine, &kept, &id, &error), &error, "another mirror");
+	return id;
+}
+
+/*
+ * Open the engine so that half of the rows do not fit beside everything else,
+ * and make the mirror, empty. An engine without memory for rows apart from its
+ * own has no limit.
+ */
+static World *
+make_far(const ListSpec *spec, Pair pair, uint32_t dims, uint32_t rows)
+{
+	EngineConfig config = {.device = options.device, .simd = options.simd,
+						   .host_rows_limit = HOST_ROWS};
+	EngineJob	drop = {.kind = JOB_DROP};
+
+	for (uint32_t turn = 0;; turn++)
+	{
+		EngineMemory memory;
+		World	   *world;
+
+		reopen(&config);
+		drop.mirror = keep_room(rows);
+		world = world_create_lists_in(RESIDENCY_COMPRESSED, spec, pair.type, pair.metric, dims,
+									  rows + MORE, rows + MORE, SHAPE_CLUSTERED);
+		ops->memory(engine, &memory);
+		if (memory.host_rows_limit == 0 || turn == 2)
+		{
+			CHECK(run_job(&drop, NULL) == ENGINE_OK, "drop");
+			return world;
+		}
+		/* buffers are smaller where the limit is: so it is found in two turns */
+		config.memory_limit = memory.used - (turn == 0 ? 0 : rows * world->vector_bytes / 2);
+	}
+}
+
+/* Train both from as many rows: they learn the same. */
+static void
+train_twins(const Twins *twins, uint32_t count, const char *what)
+{
+	LinkResult	trained[2];
+
+	for (int cpu = 0; cpu < 2; cpu++)
+	{
+		EngineJob	job = {.kind = JOB_TRAIN, .mirror = twins->worlds[cpu]->mirror,
+			.count = count};
+		JobProgress progress;
+		JobId		id;
+
+		act_on_cpu(cpu);
+		id = start_job(&job);
+		must(end_job(id, &progress), &progress.error, "train");
+		CHECK(ops->job_link_result(engine, id, &trained[cpu]) == ENGINE_OK, "no result");
+	}
+	CHECK(trained[0].sampled == trained[1].sampled && trained[0].inertia == trained[1].inertia,
+		  "%s: %u rows are sampled, not %u, or others", what, trained[0].sampled,
+		  trained[1].sampled);
+	CHECK(trained[0].nfloats == trained[1].nfloats &&
+		  memcmp(trained[0].floats, trained[1].floats, trained[0].nfloats * sizeof(float)) == 0,
+		  "%s: other floats are learned", what);
+}
+
+/* Lists of a mirror whose rows do not all fit on the device. */
+static void
+lists_of_far_rows_equal_those_of_the_cpu(void)
+{
+	uint32_t	dims = options.quick ? DIMS : 200;
+	uint32_t	rows = options.quick ? ROWS : 6000;
+
+	for (uint32_t number = 0; number < CODES; number++)
+	{
+		ListSpec	spec = lists_of(number, LISTS, dims);
+		Pair		pair = twin_pairs[number % 3];
+		Twins		twins;
+		EngineMemory memory;
+		char		what[80];
+
+		snprintf(what, sizeof(what), "far rows, codes %u", number);
+		twins.worlds[0] = make_far(&spec, pair, dims, rows);
+		act_on_cpu(true);
+		twins.worlds[1] = world_create_lists(&spec, pair.type, pair.metric, dims, rows + MORE,
+											 rows, SHAPE_CLUSTERED);
+		world_append(twins.worlds[1], rows);
+		act_on_cpu(false);
+		world_append(twins.worlds[0], rows);
+		ops->memory(engine, &memory);
+		CHECK(memory.host_rows_limit == 0 || world_info(twins.worlds[0]).host_bytes > 0,
+			  "%s: no row is in host memory", what);
+		train_twins(&twins, rows / 2, what);
+		live_alike(&twins, what);
+		ops->memory(engine, &memory);
+		CHECK(memory.host_rows == 0, "%s: rows of a dropped mirror are in host memory", what);
+	}
 }
 
 /*
@@ -225,5 +340,6 @@ lists_rerank_many_rows(void)
 
 const Case list_twin_cases[] = {
 	{"lists_equal_those_of_the_cpu", lists_equal_those_of_the_cpu, false},
+	{"lists_of_far_rows_equal_those_of_the_cpu", lists_of_far_rows_equal_those_of_the_cpu, false},
 	{"lists_rerank_many_rows", lists_rerank_many_rows, false},
 	{NULL, NULL, false}};

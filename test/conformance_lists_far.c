@@ -1,3 +1,0 @@
-#include "conformance_lists.h"
-const Case list_far_cases[] = {
-	{NULL, NULL, false}};

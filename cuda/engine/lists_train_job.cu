@@ -2,21 +2,14 @@
  * lists_train_job.cu
  *		JOB_TRAIN: centroids and codebook from a sample of the mirror's rows.
  *
- * The rows are cut into as many ranges as the sample has rows, of each of which
- * one live row is taken, chosen by the seed: the sample of the CPU engine. The
- * device learns from it in steps of a few milliseconds, so that queries do not
- * wait.
+ * The sample is the CPU engine's (lists_draw_sample()). The device learns from
+ * it in steps of a few milliseconds, so that queries do not wait.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda/engine/internal.h"
 #include "cuda/lists/lists_learn.h"
-
-extern "C"
-{
-#include "engine/quantizer/random.h"
-}
 
 typedef enum TrainPhase
 {
@@ -43,73 +36,49 @@ struct ListsTrain
 	uint32_t held;	/* and how many these are */
 };
 
-/* The most rows, up to `most`, whose training takes no more than a limit. */
-static uint32_t
-rows_under(const ListsTraining *training, uint32_t most, uint64_t limit)
-{
-	uint32_t least = 0; /* so many do fit */
-
-	if (lists_learn_bytes(training, most) <= limit)
-		return most;
-	while (most - least > 1)
-	{
-		uint32_t middle = least + (most - least) / 2;
-
-		if (lists_learn_bytes(training, middle) <= limit)
-			least = middle;
-		else
-			most = middle;
-	}
-	return least;
-}
-
 /* Rows that the sample has at most: as asked for, and as memory allows. */
 static EngineStatus
 size_sample(const CudaEngine *engine, CudaJob *job, uint32_t live)
 {
 	ListsTrain *train = job->train;
-	const ListsTraining *training = &train->training;
 	const Arena *arena = &engine->arena;
 	uint64_t used = arena_used(arena);
 	uint64_t limit = used < arena->limit ? (arena->limit - used) / arena->unit * arena->unit : 0;
-	uint64_t wanted =
-		job->in.count > 0 ? job->in.count : (uint64_t) training->lists * LISTS_TRAIN_ROWS;
-	uint32_t needed = at_most(live, training->lists);
 
 	if (job->in.memory > 0 && job->in.memory < limit)
 		limit = job->in.memory;
-	train->count = rows_under(training, wanted < live ? (uint32_t) wanted : live, limit);
-	if (train->count >= needed || train->count == wanted)
-		return ENGINE_OK;
-	engine_error(&job->error, ENGINE_NO_MEMORY,
-				 "training of %u lists takes %llu bytes or more, not %llu", training->lists,
-				 (unsigned long long) lists_learn_bytes(training, needed),
-				 (unsigned long long) limit);
-	return ENGINE_NO_MEMORY;
+	return lists_size_sample(&train->training, job->in.count, live, limit, lists_learn_bytes,
+							 &train->count, &job->error);
+}
+
+/* A mirror whose sample is drawn, and what there is of it. */
+struct Sampling
+{
+	const CudaMirror *mirror;
+	uint32_t *slots;
+	uint32_t count;
+};
+
+/* Note a row for the sample, unless it is dead. */
+static bool
+take_row(void *context, uint32_t row)
+{
+	Sampling *sampling = (Sampling *) context;
+
+	if (sampling->mirror->states[row] & SLOT_DEAD)
+		return false;
+	sampling->slots[sampling->count++] = row;
+	return true;
 }
 
 /* Choose the sample. */
 static void
 choose_sample(const CudaMirror *mirror, ListsTrain *train)
 {
-	uint64_t random = mirror->spec.lists.seed;
-	uint32_t rows = mirror->rows;
-	uint32_t most = train->count;
+	Sampling sampling = {mirror, train->slots, 0};
 
-	train->count = 0;
-	for (uint32_t i = 0; i < most; i++)
-	{
-		uint32_t begin = (uint32_t) ((uint64_t) rows * i / most);
-		uint32_t length = (uint32_t) ((uint64_t) rows * (i + 1) / most) - begin;
-		uint32_t offset = (uint32_t) (random_fraction(&random) * length);
-		uint32_t tried = 0;
-
-		while (tried < length &&
-			   (mirror->states[begin + (offset + tried) % length] & SLOT_DEAD))
-			tried++;
-		if (tried < length)
-			train->slots[train->count++] = begin + (offset + tried) % length;
-	}
+	train->count = lists_draw_sample(mirror->spec.lists.seed, mirror->rows, train->count, take_row,
+									 &sampling);
 }
 
 /* Take the memory of a training on the device and here. */

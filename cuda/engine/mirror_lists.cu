@@ -17,9 +17,8 @@ extern "C"
 #define ALL_USED 0xFFFFFFFFu
 #define FIXED_ALIGNMENT 256u /* of the parts of what has a fixed size */
 
-/* Rotations of a quantizer: int8 has one, rabitq two. */
-static uint32_t
-rotations_of(const QuantizerShape *shape)
+uint32_t
+lists_rotations(const QuantizerShape *shape)
 {
 	return shape->kind == QUANTIZER_PQ ? 0 : shape->kind == QUANTIZER_RABITQ ? 2 : 1;
 }
@@ -109,7 +108,7 @@ uint64_t
 lists_fixed_bytes(const CudaLists *lists)
 {
 	return floats_bytes(lists) + norms_bytes(lists) +
-		   (uint64_t) rotations_of(&lists->shape) * lists->shape.dims * sizeof(uint32_t);
+		   (uint64_t) lists_rotations(&lists->shape) * lists->shape.dims * sizeof(uint32_t);
 }
 
 bool

@@ -33,6 +33,8 @@ TEST_SERVER_SOURCES = $(filter-out src/server/main.c,$(wildcard src/server/*.c))
 TEST_SERVER = $(patsubst src/server/%.c,$(TEST_BUILD)/server/%.o,$(TEST_SERVER_SOURCES))
 # $(1): a test program, $(2): what it has if it has the server.
 WITH_SERVER = $(if $(filter protocol_test,$(1)),$(2))
+# Tests of promises (test/promises.h) share a file.
+TEST_SOURCES = $(wildcard test/$(1)*.c) $(if $(filter units_test codes_test,$(1)),test/promises.c)
 SAN = $(patsubst %.o,$(TEST_BUILD)/san/%.o,$(1))
 TSAN = $(patsubst %.o,$(TEST_BUILD)/tsan/%.o,$(1))
 TEST_OBJECT = $(patsubst test/%.c,$(TEST_BUILD)/%.o,$(1))
@@ -200,13 +202,13 @@ endif
 
 # $(1): the program's name.
 define test_program
-$(TEST_BUILD)/$(1): $(call TEST_OBJECT,$(wildcard test/$(1)*.c)) $(call WITH_SERVER,$(1),$(TEST_SERVER)) $(TEST_ENGINE)
+$(TEST_BUILD)/$(1): $(call TEST_OBJECT,$(call TEST_SOURCES,$(1))) $(call WITH_SERVER,$(1),$(TEST_SERVER)) $(TEST_ENGINE)
 	$$(CC) $$(PLAIN_CFLAGS) -o $$@ $$^ $$(PLAIN_LIBS)
 
-$(TEST_BUILD)/$(1)-san: $(call SAN,$(patsubst %.c,%.o,$(wildcard test/$(1)*.c) $(call WITH_SERVER,$(1),$(TEST_SERVER_SOURCES))) $(TEST_ENGINE))
+$(TEST_BUILD)/$(1)-san: $(call SAN,$(patsubst %.c,%.o,$(call TEST_SOURCES,$(1)) $(call WITH_SERVER,$(1),$(TEST_SERVER_SOURCES))) $(TEST_ENGINE))
 	$$(CC) $$(PLAIN_CFLAGS) $$(SANITIZE) -o $$@ $$^ $$(PLAIN_LIBS)
 
-$(TEST_BUILD)/$(1)-tsan: $(call TSAN,$(patsubst %.c,%.o,$(wildcard test/$(1)*.c) $(call WITH_SERVER,$(1),$(TEST_SERVER_SOURCES))) $(TEST_ENGINE))
+$(TEST_BUILD)/$(1)-tsan: $(call TSAN,$(patsubst %.c,%.o,$(call TEST_SOURCES,$(1)) $(call WITH_SERVER,$(1),$(TEST_SERVER_SOURCES))) $(TEST_ENGINE))
 	$$(CC) $$(PLAIN_CFLAGS) -fsanitize=thread -o $$@ $$^ $$(PLAIN_LIBS)
 endef
 $(foreach t,$(TEST_NAMES),$(eval $(call test_program,$(t))))

@@ -41,10 +41,13 @@ lay_out_pass(ListsWork *work, const CudaLists *lists, uint32_t rows, unsigned ch
 	uint32_t dims = lists->shape.dims;
 
 	work->device_rows = (float *) work_carve(&at, (size_t) rows * dims * sizeof(float));
-	work->device_slots = (uint32_t *) work_carve(&at, rows * sizeof(uint32_t));
 	work->device_numbers = (uint32_t *) work_carve(&at, rows * sizeof(uint32_t));
-	work->device_codes =
-		(uint32_t *) work_carve(&at, (size_t) rows * lists->code_words * sizeof(uint32_t));
+	for (int side = 0; side < 2; side++)
+	{
+		work->side_slots[side] = (uint32_t *) work_carve(&at, rows * sizeof(uint32_t));
+		work->side_codes[side] =
+			(uint32_t *) work_carve(&at, (size_t) rows * lists->code_words * sizeof(uint32_t));
+	}
 	work->scratch = work_carve(&at, lists_assign_bytes(lists->count, dims, rows));
 	return (size_t) (at - start);
 }
@@ -249,42 +252,57 @@ lists_job_end(CudaEngine *engine, CudaJob *job)
 
 /* --- a pass of a link ----------------------------------------------------- */
 
-/* Have the next pass assigned and encoded. False: not now. */
+/*
+ * Have the pass that begins there assigned and encoded, on the side that the
+ * present one leaves. False: not now.
+ */
 static bool
-send_pass(CudaEngine *engine, CudaJob *job)
+send_pass(CudaEngine *engine, CudaJob *job, uint32_t first)
 {
 	ListsWork *work = job->lists;
+	uint32_t *slots = work->side_slots[work->side ^ 1];
 	MirrorView mirror = mirror_view(job->mirror);
 	ListsView lists = lists_view(job->mirror);
 	uint32_t most = queries_about(engine) ? work->most / BUSY_SHARE + 1 : work->most;
+	uint32_t rows = at_most(work->count - first, most);
 	Piece *piece = piece_free(engine);
 	ListsAssign assign;
 
 	if (piece == NULL)
 		return false;
-	work->rows = at_most(work->count - work->first, most);
-	work->sent = work->got = 0;
-	memcpy(piece->staged, work->slots + work->first, work->rows * sizeof(uint32_t));
+	work->ahead = rows;
+	memcpy(piece->staged, work->slots + first, rows * sizeof(uint32_t));
 	assign.centroids = lists.centroids;
 	assign.half_norms = lists.half_norms;
 	assign.lists = lists.lists;
 	assign.dims = lists.shape.dims;
 	assign.rows = work->device_rows;
-	assign.count = work->rows;
+	assign.count = rows;
 	assign.nearest = work->device_numbers;
 	assign.distances = NULL;
 	assign.scratch = work->scratch;
 	assign.processors = (uint32_t) engine->device.multiProcessorCount;
 	assign.stream = engine->job_stream;
-	return upload_copy_in(engine, work->device_slots, piece->staged,
-						  work->rows * sizeof(uint32_t)) &&
-		   GPU(&engine->failure, lists_widen(&mirror, work->device_slots, 0, work->rows,
-											 work->device_rows, engine->job_stream)) &&
+	return upload_copy_in(engine, slots, piece->staged, rows * sizeof(uint32_t)) &&
+		   GPU(&engine->failure,
+			   lists_widen(&mirror, slots, 0, rows, work->device_rows, engine->job_stream)) &&
 		   GPU(&engine->failure, lists_assign(&assign)) &&
 		   GPU(&engine->failure,
-			   lists_encode(&lists, work->device_rows, work->device_numbers, work->rows,
-							work->device_codes, engine->job_stream)) &&
+			   lists_encode(&lists, work->device_rows, work->device_numbers, rows,
+							work->side_codes[work->side ^ 1], engine->job_stream)) &&
 		   piece_send(engine, job, piece);
+}
+
+/* The pass that is on its way is the present one. */
+static void
+begin_fetch(ListsWork *work)
+{
+	work->side ^= 1;
+	work->device_slots = work->side_slots[work->side];
+	work->device_codes = work->side_codes[work->side];
+	work->rows = work->ahead;
+	work->sent = work->got = work->ahead = 0;
+	work->phase = LISTS_FETCH;
 }
 
 /* Take rows that have come: their lists, then their codes. */
@@ -319,7 +337,11 @@ send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t count)
 		   piece_send(engine, job, piece);
 }
 
-/* Bring the pass here, several pieces at a time. True when all has come. */
+/*
+ * Bring the pass here, several pieces at a time. True when all has come. While
+ * that and its places keep the host busy, the device has the next pass; but not
+ * beside queries, which it would keep waiting.
+ */
 static bool
 fetch_pass(CudaEngine *engine, CudaJob *job)
 {
@@ -346,6 +368,9 @@ fetch_pass(CudaEngine *engine, CudaJob *job)
 		work->fetches[piece - engine->pieces] = {work->sent, count};
 		work->sent += count;
 	}
+	if (work->ahead == 0 && work->first + work->rows < work->count && !job->cancelled &&
+		!queries_about(engine))
+		(void) send_pass(engine, job, work->first + work->rows);
 	return work->got == work->rows;
 }
 
@@ -399,9 +424,9 @@ step_pass(CudaEngine *engine, CudaJob *job)
 	switch (work->phase)
 	{
 		case LISTS_SEND:
-			if (!send_pass(engine, job))
+			if (work->ahead == 0 && !send_pass(engine, job, work->first))
 				return false;
-			work->phase = LISTS_FETCH;
+			begin_fetch(work);
 			return true;
 		case LISTS_FETCH:
 			if (!fetch_pass(engine, job))

@@ -42,6 +42,7 @@ struct ListsWork
 	uint32_t rows;
 	uint32_t sent; /* rows of the pass that have been asked for, */
 	uint32_t got;  /* and are here */
+	uint32_t ahead; /* rows of the next pass, if that is on its way already */
 	ListsFetch fetches[PIECES];
 
 	/* of the pass, on the host */
@@ -56,9 +57,12 @@ struct ListsWork
 	/* a link's, on the device */
 	Range memory;
 	float *device_rows;
-	uint32_t *device_slots;
+	uint32_t *device_slots; /* of the pass, on a side; the next pass has the other */
 	uint32_t *device_numbers;
 	uint32_t *device_codes;
+	uint32_t *side_slots[2];
+	uint32_t *side_codes[2];
+	uint32_t side;
 	void *scratch;
 };
 

@@ -58,7 +58,7 @@ static Piece *pieces;
 static uint64_t random_state;
 static unsigned counts[4];
 
-/* which is not acted on now: the CPU engine beside the one under test, or that */
+/* not acted on now: the CPU engine beside the one under test, or that */
 static const EngineOps *other_ops;
 static Engine *other_engine;
 static bool acts_on_cpu;

@@ -94,7 +94,8 @@ lists_answer_alike_with_cooc(void)
 
 	for (CoocMode mode = COOC_AUTO; mode <= COOC_OFF; mode++)
 	{
-		EngineConfig config = {.device = options.device, .simd = options.simd, .threads = 1 + (int) mode % 2};
+		EngineConfig config = {.device = options.device, .simd = options.simd,
+			.threads = 1 + (int) mode % 2};
 
 		reopen(&config);
 		bytes[mode] = live(mode, &answers[mode]);

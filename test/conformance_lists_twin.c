@@ -98,7 +98,7 @@ ask_twins(const Twins *twins, EngineQuery (*queries)[QUERIES], uint32_t count)
 	}
 }
 
-/* Queries that re-rank by bounds, by estimates, or all, filtered and bounded. */
+/* Queries that re-rank by bounds, by estimates, or all; filtered, bounded. */
 static void
 compare_answers(const Twins *twins, const char *what)
 {
@@ -227,7 +227,7 @@ make_far(const ListSpec *spec, Pair pair, uint32_t dims, uint32_t rows)
 			CHECK(run_job(&drop, NULL) == ENGINE_OK, "drop");
 			return world;
 		}
-		/* buffers are smaller where the limit is: so it is found in two turns */
+		/* where the limit is, buffers are smaller: so it takes two turns */
 		config.memory_limit = memory.used - (turn == 0 ? 0 : rows * world->vector_bytes / 2);
 	}
 }

@@ -647,8 +647,8 @@ extern void pieces_end(CudaEngine *engine);
 extern Piece *piece_hold(CudaEngine *engine, CudaJob *job);
 extern void piece_release(CudaJob *job);
 /*
- * Let a piece without memory stand for what the job stream holds now; false: not
- * now.
+ * Let a piece without memory stand for what the job stream holds now; false:
+ * not now.
  */
 extern bool piece_send_fence(CudaEngine *engine, CudaJob *job);
 /* A piece that is not in flight, to be sent; NULL: there is none. */

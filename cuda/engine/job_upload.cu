@@ -521,9 +521,9 @@ publish_dead(CudaMirror *mirror, const uint32_t *slots, uint32_t count)
 }
 
 /*
- * Of slots of a piece that die, take those off the list of pending ones that are
- * on it, here; returns how many others have come to be elsewhere. Of a mirror
- * with a graph they stay until the list is made anew.
+ * Of slots of a piece that die, take those off the list of pending ones that
+ * are on it, here; returns how many others have come to be elsewhere. Of a
+ * mirror with a graph they stay until the list is made anew.
  */
 static uint32_t
 unlist_dead(CudaMirror *mirror, const uint32_t *slots, uint32_t count, uint32_t *moved,

@@ -374,7 +374,7 @@ fetch_pass(CudaEngine *engine, CudaJob *job)
 	return work->got == work->rows;
 }
 
-/* --- the job --------------------------------------------------------------- */
+/* --- the job -------------------------------------------------------------- */
 
 /* The job has ended, after all rows or before. */
 static void

@@ -213,7 +213,7 @@ learn_step(CudaEngine *engine, CudaJob *job)
 	error = lists_learn_step(job->train->learn, &over, &job->shown_done, &job->shown_total);
 	if (error == cudaErrorMemoryAllocation)
 	{
-		/* a launch before may be on its way, but the next is not to meet this error */
+		/* later launches are not to meet this error */
 		(void) cudaGetLastError();
 		return fail_training(job, ENGINE_NO_MEMORY);
 	}

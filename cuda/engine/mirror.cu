@@ -527,8 +527,8 @@ bring_rows(CudaEngine *engine, const CudaMirror *mirror, const uint32_t *slots, 
 }
 
 /*
- * Copy graph rows and versions of slots out. For tests and checks: it waits, and
- * its memory is ordinary, for what pieces hold is their jobs'.
+ * Copy graph rows and versions of slots out. For tests and checks: it waits,
+ * and its memory is ordinary, for what pieces hold is their jobs'.
  */
 EngineStatus
 mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count,

@@ -342,10 +342,12 @@ open_pieces(CudaEngine *engine, EngineError *error)
 		gpu_failed(&engine->failure, error);
 		return false;
 	}
-	for (uint32_t i = 0; i < PIECES; i++)
+	for (uint32_t i = 0; i <= PIECES; i++)
 	{
 		engine->pieces[i].engine = engine;
-		engine->pieces[i].device = (unsigned char *) engine->piece_memory.base + i * PIECE_BYTES;
+		if (i < PIECES)
+			engine->pieces[i].device =
+				(unsigned char *) engine->piece_memory.base + i * PIECE_BYTES;
 		if (!GPU(&engine->failure,
 				 cudaEventCreateWithFlags(&engine->pieces[i].done, cudaEventDisableTiming)))
 		{
@@ -415,7 +417,7 @@ free_engine(CudaEngine *engine)
 	host_rows_close(engine);
 	batch_streams_close(engine);
 	tasks_release(engine);
-	for (uint32_t i = 0; i < PIECES; i++)
+	for (uint32_t i = 0; i <= PIECES; i++)
 		if (engine->pieces[i].done != NULL)
 			GPU(&engine->failure, cudaEventDestroy(engine->pieces[i].done));
 	if (engine->job_stream != NULL)

@@ -17,9 +17,8 @@ extern "C"
 #define ALL_USED 0xFFFFFFFFu
 #define FIXED_ALIGNMENT 256u /* of the parts of what has a fixed size */
 
-/* Rotations of a quantizer: int8 has one, rabitq two. */
-static uint32_t
-rotations_of(const QuantizerShape *shape)
+uint32_t
+lists_rotations(const QuantizerShape *shape)
 {
 	return shape->kind == QUANTIZER_PQ ? 0 : shape->kind == QUANTIZER_RABITQ ? 2 : 1;
 }
@@ -115,7 +114,7 @@ uint64_t
 lists_fixed_bytes(const CudaLists *lists)
 {
 	return floats_bytes(lists) + norms_bytes(lists) + probed_bytes(lists) +
-		   (uint64_t) rotations_of(&lists->shape) * lists->shape.dims * sizeof(uint32_t);
+		   (uint64_t) lists_rotations(&lists->shape) * lists->shape.dims * sizeof(uint32_t);
 }
 
 bool
@@ -378,4 +377,33 @@ lists_forget(CudaMirror *mirror, const uint32_t *slots, uint32_t count, uint32_t
 		mirror->linked--;
 	}
 	return n;
+}
+
+void
+lists_unlist(CudaMirror *mirror, uint32_t slot, uint32_t *moved, uint32_t *nmoved)
+{
+	uint32_t *where = mirror->lists->where;
+	uint32_t at = where[slot];
+	uint32_t last = mirror->listed[--mirror->nlisted];
+
+	mirror->states[slot] &= (uint8_t) ~SLOT_LISTED;
+	if (at == mirror->nlisted)
+		return;
+	mirror->listed[at] = last;
+	where[last] = at;
+	moved[(*nmoved)++] = at;
+}
+
+uint32_t
+lists_moved(const CudaMirror *mirror, uint32_t *moved, uint32_t nmoved, uint32_t *slots)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < nmoved; i++)
+		if (moved[i] < mirror->nlisted)
+		{
+			slots[kept] = mirror->listed[moved[i]];
+			moved[kept++] = moved[i];
+		}
+	return kept;
 }

@@ -35,7 +35,7 @@ struct PrepareShared
 __device__ static inline void
 begin_query(const ListsView &lists, const DeviceQuery &asked, ListsQuery *query)
 {
-	bool all = asked.rerank == ENGINE_RERANK_ALL;
+	bool all = asked.rerank > LISTS_MOST_RERANK; /* ENGINE_RERANK_ALL is more too */
 	bool hold = lists.shape.kind != QUANTIZER_RABITQ; /* quantizer_bounds_hold() */
 
 	query->limit = HUGE_VALF;
@@ -45,7 +45,7 @@ begin_query(const ListsView &lists, const DeviceQuery &asked, ListsQuery *query)
 	query->estimated = 0;
 	if (all && !hold)
 		query->choice = LISTS_ALL;
-	else if (all || asked.rerank == 0 || asked.rerank > LISTS_MOST_RERANK)
+	else if (all || asked.rerank == 0)
 		query->choice = LISTS_BY_BOUND;
 	else
 	{

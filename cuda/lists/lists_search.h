@@ -18,7 +18,7 @@
 
 #define LISTS_MOST_K 1024u		/* results of a search of lists, */
 #define LISTS_MOST_RERANK 4096u /* and rows re-ranked by estimate: who wants more gets all that
-								 * bounds do not exclude */
+								 * certain bounds do not exclude; by rabitq, all */
 
 struct ListsLaunch
 {

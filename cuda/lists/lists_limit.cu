@@ -5,7 +5,9 @@
  *
  * A block of 256 threads per query. The k-th upper bound in its buffer (by
  * estimate: number `rerank`), selected by digits, is its limit; the buffer is
- * compacted in place. Where bounds are wide (rabitq of few bits, pq) some rows
+ * compacted in place. In the end a query whose buffer did not suffice has all its
+ * lists scanned again, within the limit of what the buffer holds; only where
+ * that does not suffice either lists_answer.cu reads its codes. Where bounds are wide (rabitq of few bits, pq) some rows
  * with the least upper bounds are measured first: of k rows with distances
  * below their bounds the k-th is a limit, too. A lower bound that is above its
  * row's distance counts in its place (lists_answer.cu, on the order of
@@ -149,13 +151,23 @@ measure_some(const MirrorView &mirror, const ListsPart &part, const ListsFound *
 	return float_of_key((uint32_t) shared->key[k - 1]);
 }
 
-/* Set a query's limit and apply it. */
+/*
+ * Set a query's limit and apply it. In the end, where the buffer did not
+ * suffice, the query is to be scanned again within the limit of what it holds.
+ */
 __device__ static inline void
-set_limit(ListsQuery *query, ListsFound *found, uint32_t n, float limit, uint32_t *of_warps)
+set_limit(const ListsPart &part, ListsQuery *query, ListsFound *found, uint32_t n, float limit,
+		  bool again, uint32_t *of_warps)
 {
 	uint32_t kept;
 
-	if (!(limit < HUGE_VALF))
+	if (again && threadIdx.x == 0)
+	{
+		query->limit = fminf(query->limit, limit);
+		query->found = 0;
+		part.queries_again[atomicAdd(&part.again->queries, 1u)] = blockIdx.x;
+	}
+	if (again || !(limit < HUGE_VALF))
 		return;
 	kept = drop_above(found, n, limit, of_warps);
 	if (threadIdx.x == 0)
@@ -166,43 +178,49 @@ set_limit(ListsQuery *query, ListsFound *found, uint32_t n, float limit, uint32_
 }
 
 /*
- * Rows in a query's buffer, NO_SLOT where there is nothing to do for it: it has
- * no room for them, or had none before.
+ * Rows in a query's buffer whose limit is to be found. None where it has no
+ * room for what was found, unless this is the end, and where all is read later.
+ * `last`: nothing is to be done but for those.
  */
 __device__ static inline uint32_t
-rows_found(const ListsPart &part, ListsQuery *query)
+rows_found(const ListsPart &part, ListsQuery *query, bool last, bool *again)
 {
 	uint32_t n = query->found;
 
+	*again = last && n > part.room;
 	__syncthreads();
-	if (n < FOUND_TOO_MANY && n > part.room && threadIdx.x == 0)
+	if (query->choice == LISTS_ALL || (last && !*again))
+		return NO_SLOT;
+	if (n > part.room && !last && threadIdx.x == 0)
 		query->found = FOUND_TOO_MANY;
-	return n > part.room ? NO_SLOT : n;
+	return n <= part.room ? n : last ? part.room : NO_SLOT;
 }
 
-__global__ void __launch_bounds__(THREADS) lists_limit_kernel(const ListsPart part)
+__global__ void __launch_bounds__(THREADS) lists_limit_kernel(const ListsPart part, bool last)
 {
 	__shared__ SelectShared select;
 	__shared__ uint32_t of_warps[LIST_WARPS];
 	ListsQuery *query = &part.query[blockIdx.x];
 	ListsFound *found = part.found + (size_t) blockIdx.x * part.room;
-	uint32_t n = rows_found(part, query);
+	bool again;
+	uint32_t n = rows_found(part, query, last, &again);
 
 	if (n != NO_SLOT)
-		set_limit(query, found, n,
-				  kth_found(found, n, query->need, query->choice == LISTS_BY_BOUND, &select),
+		set_limit(part, query, found, n,
+				  kth_found(found, n, query->need, query->choice == LISTS_BY_BOUND, &select), again,
 				  of_warps);
 }
 
 template <typename T, int TERM>
 __global__ void __launch_bounds__(THREADS)
-	lists_measure_kernel(const MirrorView mirror, const ListsPart part, uint32_t most)
+	lists_measure_kernel(const MirrorView mirror, const ListsPart part, uint32_t most, bool last)
 {
 	DYNAMIC_SHARED(memory);
 	__shared__ LimitShared shared;
 	ListsQuery *query = &part.query[blockIdx.x];
 	ListsFound *found = part.found + (size_t) blockIdx.x * part.room;
-	uint32_t n = rows_found(part, query);
+	bool again;
+	uint32_t n = rows_found(part, query, last, &again);
 	bool by_bound = query->choice == LISTS_BY_BOUND;
 	float limit;
 
@@ -212,17 +230,17 @@ __global__ void __launch_bounds__(THREADS)
 	if (by_bound && limit < HUGE_VALF)
 		limit = fminf(limit, measure_some<T, TERM>(mirror, part, found, n, query->need, most,
 												   (float *) memory, &shared));
-	set_limit(query, found, n, limit, shared.of_warps);
+	set_limit(part, query, found, n, limit, again, shared.of_warps);
 }
 
-typedef void (*MeasureKernel)(const MirrorView, const ListsPart, uint32_t);
+typedef void (*MeasureKernel)(const MirrorView, const ListsPart, uint32_t, bool);
 
 static const MeasureKernel measure_kernels[] = {
 	lists_measure_kernel<float, TERM_PRODUCT>, lists_measure_kernel<float, TERM_SQUARE>,
 	lists_measure_kernel<__half, TERM_PRODUCT>, lists_measure_kernel<__half, TERM_SQUARE>};
 
 cudaError_t
-lists_limit_launch(const ListsStep *step)
+lists_limit_launch(const ListsStep *step, bool last)
 {
 	const ListsLaunch *launch = step->launch;
 	const ListsPart &part = step->part;
@@ -230,14 +248,10 @@ lists_limit_launch(const ListsStep *step)
 	MeasureKernel kernel =
 		measure_kernels[(mirror.type == ELEMENT_HALF) * 2 + (mirror.metric == METRIC_L2)];
 
-#ifdef NO_MEASURE
-	if (false)
-#else
 	if (lists_wide(launch->lists.shape))
-#endif
 		LAUNCH(kernel, part.queries, THREADS, query_bytes(mirror), launch->stream, mirror, part,
-			   launch->rows_are_far ? 0 : MEASURED);
+			   launch->rows_are_far ? 0 : MEASURED, last);
 	else
-		LAUNCH(lists_limit_kernel, part.queries, THREADS, 0, launch->stream, part);
+		LAUNCH(lists_limit_kernel, part.queries, THREADS, 0, launch->stream, part, last);
 	return cudaGetLastError();
 }

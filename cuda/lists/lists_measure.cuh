@@ -3,14 +3,14 @@
  *		Exact sums by eight lanes that read a row far ahead.
  *
  * Few rows are measured for a query, so what counts is how often their memory
- * is waited for: a lane asks for 32 elements before it adds the first.
+ * is waited for: a lane asks for 24 elements before it adds the first.
  */
 #ifndef GPUANN_CUDA_LISTS_MEASURE_CUH
 #define GPUANN_CUDA_LISTS_MEASURE_CUH
 
 #include "cuda/common/distance.cuh"
 
-#define AHEAD_LONG 32u
+#define AHEAD_LONG 24u
 #define AHEAD_SHORT 16u
 
 /* Add elements first, first + 8, ... to a lane's sum, `AHEAD` of them at most. */

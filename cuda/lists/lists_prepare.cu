@@ -120,6 +120,8 @@ bring_vector(const MirrorView &mirror, const BatchView &batch, const ListsPart &
 			stored[i] = elements[i];
 	if (threadIdx.x == 0)
 		part.asked[blockIdx.x] = shared->asked;
+	if (threadIdx.x == 0 && blockIdx.x == 0)
+		*part.again = {};
 	if (threadIdx.x < WARP)
 	{
 		double square = exact_sum<float, TERM_PRODUCT>(elements, elements, mirror.dims,

@@ -47,8 +47,9 @@ product_place(uint32_t w, uint32_t low, uint32_t query, uint32_t g)
 }
 
 /*
- * Bring the tables of up to G queries. All threads; a barrier is to follow. A
- * table has words of upper and lower bytes in turn.
+ * Bring the tables of up to G queries, a warp each. All threads; a barrier is
+ * to follow. A table has words of upper and lower bytes in turn. Sums of
+ * queries that are not there are of what lies there, and nobody reads them.
  */
 template <int G>
 __device__ static inline void
@@ -57,13 +58,13 @@ bring_product_tables(const QuantizerShape &shape, const uint32_t *tables, uint32
 {
 	uint32_t words = product_steps(shape) * STEP_WORDS * 2;
 
-	for (uint32_t i = threadIdx.x; i < words * G; i += blockDim.x)
+	for (uint32_t g = threadIdx.x / WARP; g < count; g += blockDim.x / WARP)
 	{
-		uint32_t g = i / words,
-				 w = i % words;
+		const uint32_t *table = tables + (size_t) numbers[g] * table_words;
 
-		to[product_place(w / 2, w % 2, g, G)] =
-			g < count && w < table_words ? tables[(size_t) numbers[g] * table_words + w] : 0;
+#pragma unroll 4
+		for (uint32_t w = threadIdx.x % WARP; w < words; w += WARP)
+			to[product_place(w / 2, w % 2, g, G)] = w < table_words ? table[w] : 0;
 	}
 }
 
@@ -158,7 +159,7 @@ product_sums_of(const ListsView &lists, const uint32_t *codes, const uint32_t *t
 	int upper[2][N][4] = {},
 		lower[2][N][4] = {};
 
-#pragma unroll 4
+#pragma unroll 2
 	for (uint32_t step = 0; step < steps; step++)
 	{
 		StepCodes read;

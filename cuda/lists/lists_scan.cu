@@ -30,6 +30,8 @@
 
 #define THREADS (LIST_WARPS * WARP)
 #define MOST_GROUP 16u
+#define AGAIN NO_SLOT	 /* a phase: queries whose buffers did not suffice */
+#define FULL_GROUP 12u	 /* pairs of a list, on average, for which groups are of 16 */
 
 /* What a block shares beside tables. */
 struct ScanShared
@@ -143,12 +145,39 @@ take_pair(const ListsView &lists, const ListsPart &part, uint32_t phase, ScanSha
 	shared->base[0] = pair.base;
 }
 
+/*
+ * Take a pair of a query that is scanned again: all blocks of its list. First
+ * thread.
+ */
+__device__ static inline void
+take_again(const ListsView &lists, const ListsPart &part, ScanShared *shared)
+{
+	uint32_t taken = atomicAdd(&part.again->taken, 1u);
+	uint32_t of_query = taken % part.most_probes;
+	uint32_t query;
+	ListsPair pair;
+
+	shared->pairs = 0;
+	if (taken / part.most_probes >= part.again->queries)
+		return;
+	query = part.queries_again[taken / part.most_probes];
+	shared->pairs = 1;
+	shared->number[0] = query;
+	shared->begin = shared->end = 0;
+	if (of_query >= part.query[query].probes)
+		return;
+	pair = part.probes[(size_t) query * part.most_probes + of_query];
+	shared->base[0] = pair.base;
+	shared->begin = lists.first[pair.number];
+	shared->end = lists.first[pair.number + 1];
+}
+
 /* Bring an item's pairs. After a barrier; one is to follow. */
 template <int G>
 __device__ static inline void
-bring_pairs(const ListsPart &part, ScanShared *shared)
+bring_pairs(const ListsPart &part, bool sorted, ScanShared *shared)
 {
-	if (threadIdx.x < G && !part.direct)
+	if (threadIdx.x < G && sorted)
 	{
 		bool there = threadIdx.x < shared->pairs;
 		ListsPair pair = part.sorted[shared->pair + (there ? threadIdx.x : 0)];
@@ -260,7 +289,7 @@ enum ScanTables
 };
 
 template <int KIND, int G, ScanTables TABLES>
-__global__ void __launch_bounds__(THREADS, TABLES == TABLES_PRODUCTS ? 2 : 3)
+__global__ void __launch_bounds__(THREADS, 3)
 	lists_scan_kernel(const MirrorView mirror, const BatchView batch, const ListsView lists,
 					  const ListsPart part, uint32_t phase)
 {
@@ -272,14 +301,19 @@ __global__ void __launch_bounds__(THREADS, TABLES == TABLES_PRODUCTS ? 2 : 3)
 
 	do
 	{
-		if (part.direct && threadIdx.x == 0)
+		if (phase == AGAIN)
+		{
+			if (threadIdx.x == 0)
+				take_again(lists, part, &shared);
+		}
+		else if (part.direct && threadIdx.x == 0)
 			take_pair(lists, part, phase, &shared);
 		else if (!part.direct && threadIdx.x < WARP)
 			take_item(lists, part, phase, &shared);
 		__syncthreads();
 		if (shared.pairs == 0)
 			return;
-		bring_pairs<G>(part, &shared);
+		bring_pairs<G>(part, !part.direct && phase != AGAIN, &shared);
 		if constexpr (PRODUCTS)
 			bring_product_tables<G>(lists.shape, part.tables, part.table_words, shared.number,
 									shared.pairs, tables);
@@ -295,7 +329,7 @@ __global__ void __launch_bounds__(THREADS, TABLES == TABLES_PRODUCTS ? 2 : 3)
 					: tables,
 				of_warp, shared, lists.blocks[i]);
 		__syncthreads();
-	} while (!part.direct);
+	} while (!part.direct || phase == AGAIN);
 }
 
 typedef void (*ScanKernel)(const MirrorView, const BatchView, const ListsView, const ListsPart,
@@ -337,11 +371,11 @@ group_bytes(const QuantizerShape *shape, uint32_t group)
 }
 
 uint32_t
-lists_scan_group(const QuantizerShape *shape)
+lists_scan_group(const QuantizerShape *shape, uint32_t pairs)
 {
 	uint32_t group = shape->kind == QUANTIZER_PQ ? 4 : MOST_GROUP;
 
-	if (group == MOST_GROUP && group_bytes(shape, group) > TABLES_MOST)
+	if (group == MOST_GROUP && (pairs < FULL_GROUP || group_bytes(shape, group) > TABLES_MOST))
 		group = MOST_GROUP / 2;
 	return group_bytes(shape, group) <= TABLES_MOST ? group : 1;
 }
@@ -372,6 +406,21 @@ pair_items(const ListsView &lists, const ListsPart &part, uint32_t phase)
 	return most;
 }
 
+/* Scan again for queries whose buffers did not suffice, as a rule for none. */
+static cudaError_t
+launch_again(const ListsStep *step, const ScanKernels &kernels)
+{
+	const ListsLaunch *launch = step->launch;
+	uint32_t bytes = group_bytes(&launch->lists.shape, 1);
+	bool far = bytes > TABLES_MOST;
+	cudaError_t error = lists_limit_launch(step, true);
+
+	if (error == cudaSuccess)
+		LAUNCH((far ? kernels.far : kernels.one), launch->processors * 2, THREADS, far ? 0 : bytes,
+			   launch->stream, launch->mirror, launch->batch, launch->lists, step->part, AGAIN);
+	return error == cudaSuccess ? cudaGetLastError() : error;
+}
+
 cudaError_t
 lists_scan_launch(const ListsStep *step)
 {
@@ -382,9 +431,10 @@ lists_scan_launch(const ListsStep *step)
 	bool far = bytes > TABLES_MOST;
 	ScanKernel kernel = scan_kernel(kernels, part, far);
 	uint32_t blocks = far ? 4 : TABLES_MOST * 2 / (bytes + 4096);
+	cudaError_t error = cudaSuccess;
 
 	blocks = launch->processors * (blocks < 1 ? 1 : blocks > 6 ? 6 : blocks);
-	for (uint32_t phase = 0; phase < part.phases; phase++)
+	for (uint32_t phase = 0; phase < part.phases && error == cudaSuccess; phase++)
 	{
 		dim3 grid(blocks);
 
@@ -393,9 +443,11 @@ lists_scan_launch(const ListsStep *step)
 		LAUNCH(kernel, grid, THREADS, far ? 0 : bytes, launch->stream, launch->mirror,
 			   launch->batch, launch->lists, part, phase);
 		if (phase + 1 < part.phases)
-			lists_limit_launch(step);
+			error = lists_limit_launch(step, false);
 	}
-	return cudaGetLastError();
+	if (part.overflows && error == cudaSuccess)
+		error = launch_again(step, kernels);
+	return error == cudaSuccess ? cudaGetLastError() : error;
 }
 
 cudaError_t

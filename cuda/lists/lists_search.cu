@@ -18,9 +18,8 @@
 #define ROOM_MOST 8192u		/* or so many, or 4 times that; */
 #define ROOM_FEW 16384u		/* where there are few queries at least so many */
 #define FEW_QUERIES 64u
-#define SINGLE_ROWS 4096u	/* rows that a query probes, on average, which are scanned at once */
-#define CLOSE_FACTOR 4u		/* how many times more rows than those of exact distances are within */
-#define WIDE_FACTOR 16u		/* limits, by close and by wide bounds */
+#define SINGLE_ROWS 4096u	/* rows that a query probes, on average, which are scanned at once, */
+#define SINGLE_QUERIES 16u	/* for so many queries */
 
 /* What sets the limit of a launch's queries, at most. */
 static uint32_t
@@ -44,27 +43,20 @@ room_of(const ListsView *lists, uint32_t need, uint32_t queries)
 }
 
 /*
- * How codes are scanned in phases: at once if all surely fit into the buffers;
- * with a sample of all lists between, where what is within the limits of the
- * nearest lists alone might not. The number of phases follows from the longest
- * list.
+ * How codes are scanned: at once where that is little, for few queries; else in
+ * as many phases as the longest list asks for. Whether buffers may have no room
+ * is guessed from the mean list: lists_answer.cu does without, slowly.
  */
 static void
-set_phases(const ListsView *lists, uint32_t need, ListsPart *part)
+set_phases(const ListsView *lists, uint32_t queries, ListsPart *part)
 {
-	uint64_t most = (uint64_t) part->most_probes * lists->longest * LIST_PLACES;
 	uint64_t rows = (uint64_t) part->most_probes * lists->all_blocks / lists->lists * LIST_PLACES;
-	uint64_t factor = lists_wide(lists->shape) ? WIDE_FACTOR : CLOSE_FACTOR;
 
+	part->overflows = 2 * rows > part->room;
 	part->phases = 1;
-	part->spread = false;
-	if (most <= part->room && rows <= SINGLE_ROWS)
+	if (!part->overflows && rows <= SINGLE_ROWS && queries <= SINGLE_QUERIES)
 		return;
-#ifdef NO_SPREAD
-	factor = 0;
-#endif
-	part->spread = factor * need * rows > (uint64_t) part->room * first_places(part->room, need);
-	part->phases = 2 + part->spread;
+	part->phases = 2;
 	while (part->phases < LISTS_MOST_PHASES && phase_begin(*part, part->phases, 0) < lists->longest)
 		part->phases++;
 }
@@ -74,6 +66,7 @@ struct PartSizes
 {
 	size_t query;
 	size_t asked;
+	size_t number;
 	size_t raw; /* where it is not the vector */
 	size_t vector;
 	size_t table;
@@ -84,6 +77,7 @@ struct PartSizes
 	size_t counts;
 	size_t starts;
 	size_t items;
+	size_t again; /* then a number of each query */
 };
 
 static PartSizes
@@ -96,6 +90,7 @@ part_sizes(const ListsView *lists, uint32_t max_probes, uint32_t room, uint32_t 
 
 	sizes.query = sizeof(ListsQuery);
 	sizes.asked = sizeof(DeviceQuery);
+	sizes.number = 16;
 	sizes.raw = lists->shape.metric == METRIC_COSINE ? vector : 0;
 	sizes.vector = vector;
 	sizes.table = round_up(lists_table_words(&lists->shape) * sizeof(uint32_t), 16);
@@ -103,6 +98,7 @@ part_sizes(const ListsView *lists, uint32_t max_probes, uint32_t room, uint32_t 
 	sizes.probes = sizes.sorted = round_up(max_probes * sizeof(ListsPair), 16);
 	sizes.ranks = round_up(max_probes * sizeof(uint32_t), 16);
 	sizes.counts = round_up((2 * (size_t) lists->lists + LISTS_MOST_PHASES) * sizeof(uint32_t), 16);
+	sizes.again = 16;
 	sizes.starts = round_up((2 * (size_t) lists->lists + 1) * sizeof(uint32_t), 16);
 	sizes.items = round_up((2 * (size_t) lists->lists + 1) * phases * sizeof(uint32_t), 16);
 	return sizes;
@@ -113,13 +109,13 @@ static size_t
 query_state(const PartSizes &sizes)
 {
 	return sizes.query + sizes.asked + sizes.raw + sizes.vector + sizes.table + sizes.found + sizes.probes +
-		   sizes.ranks + sizes.sorted;
+		   sizes.ranks + sizes.sorted + sizes.number;
 }
 
 static size_t
 common_state(const PartSizes &sizes)
 {
-	return sizes.counts + sizes.starts + sizes.items;
+	return sizes.counts + sizes.starts + sizes.items + sizes.again;
 }
 
 size_t
@@ -163,6 +159,8 @@ lay_out(const ListsLaunch *launch, const PartSizes &sizes, uint32_t queries, Lis
 	part->tickets = part->counts + 2 * launch->lists.lists;
 	part->starts = (uint32_t *) take(&at, sizes.starts);
 	part->items = (uint32_t *) take(&at, sizes.items);
+	part->again = (ListsAgain *) take(&at, sizes.again);
+	part->queries_again = (uint32_t *) take(&at, sizes.number * queries);
 }
 
 /* What parts of a launch have in common. */
@@ -172,14 +170,13 @@ begin_part(const ListsLaunch *launch)
 	const ListsView *lists = &launch->lists;
 	ListsPart part = {};
 	uint64_t pairs = (uint64_t) launch->queries * launch->max_probes;
-	uint32_t need = most_need(launch->max_k, launch->max_rerank);
-
 	part.most_probes = launch->max_probes < 1 ? 1 : launch->max_probes;
-	part.room = room_of(lists, need, launch->queries);
+	part.room = room_of(lists, most_need(launch->max_k, launch->max_rerank), launch->queries);
 	if (lists->lists > 0)
-		set_phases(lists, need, &part);
+		set_phases(lists, launch->queries, &part);
 	part.direct = pairs < (uint64_t) FEW_PAIRS * lists->lists;
-	part.group = part.direct ? 1 : lists_scan_group(&lists->shape);
+	part.group =
+		part.direct ? 1 : lists_scan_group(&lists->shape, (uint32_t) (pairs / lists->lists));
 	part.item_blocks = ITEM_BLOCKS;
 	if (part.direct)
 		part.item_blocks = (lists->longest + MOST_ITEMS - 1) / MOST_ITEMS;

@@ -13,7 +13,7 @@
 #include "cuda/common/distance.cuh"
 #include "cuda/lists/lists_search.h"
 
-#define LISTS_MOST_PHASES 8u /* slots are below 2^31, so blocks below 2^26; and one of samples */
+#define LISTS_MOST_PHASES 7u /* slots are below 2^31, so blocks below 2^26 */
 #define FIRST_BLOCKS_LOG 4u	 /* blocks of a list that the first phase scans: 16; then 16 times as
 							  * many */
 #define FIRST_PLACES 64u /* rows of the nearest lists, or four times what sets a limit */
@@ -64,6 +64,13 @@ struct ListsFound
 	uint32_t slot;
 };
 
+/* What is scanned again, for queries whose buffers did not suffice. */
+struct ListsAgain
+{
+	uint32_t queries;
+	uint32_t taken; /* of their probes */
+};
+
 /* The part of a batch that is being searched. Passed to kernels by value. */
 struct ListsPart
 {
@@ -72,7 +79,7 @@ struct ListsPart
 	uint32_t most_probes;
 	uint32_t room;	/* rows of a buffer */
 	uint32_t phases;
-	bool spread; /* a phase samples all lists, between the nearest and the rest */
+	bool overflows; /* a buffer may have no room */
 	uint32_t group; /* pairs that are scanned together, of so many blocks */
 	uint32_t item_blocks;
 	bool direct; /* pairs are scanned one by one, as they are: `sorted` and what leads to it is not
@@ -94,26 +101,20 @@ struct ListsPart
 	uint32_t *starts;		/* 2 x lists + 1: the first of them in `sorted` */
 	uint32_t *items;		/* of each phase 2 x lists + 1: the first item */
 	uint32_t *tickets;		/* behind counts; of each phase: items taken */
+	ListsAgain *again;
+	uint32_t *queries_again; /* queries: which are scanned again */
 };
 
 /*
  * The first block that a phase scans of a list: of lists that are not a query's
  * nearest the first phase scans nothing, and the second what it scans of others
- * and what comes before. With a spread phase that is the third one: the second
- * scans a block of each of them. A single phase scans all.
+ * and what comes before. A single phase scans all.
  */
 __host__ __device__ static inline uint32_t
 phase_begin(const ListsPart &part, uint32_t phase, uint32_t other)
 {
 	if (part.phases == 1)
 		return phase == 0 ? 0 : UINT32_MAX;
-	if (phase > 0 && part.spread)
-	{
-		phase--;
-		if (phase < 2 && other)
-			return phase;
-		phase += phase == 0;
-	}
 	return phase == 0 || (phase == 1 && other) ? 0 : 1u << (phase * FIRST_BLOCKS_LOG);
 }
 
@@ -172,14 +173,14 @@ extern bool lists_take_part(const ListsLaunch *launch, uint32_t first, ListsPart
 extern cudaError_t lists_prepare_launch(const ListsStep *step);
 extern cudaError_t lists_probe_launch(const ListsStep *step);
 extern cudaError_t lists_scan_launch(const ListsStep *step);
-extern cudaError_t lists_limit_launch(const ListsStep *step);
+extern cudaError_t lists_limit_launch(const ListsStep *step, bool last);
 extern cudaError_t lists_answer_launch(const ListsStep *step);
 extern cudaError_t lists_prepare_allow(const cudaDeviceProp *device);
 extern cudaError_t lists_scan_allow(const cudaDeviceProp *device);
 extern cudaError_t lists_answer_allow(const cudaDeviceProp *device);
 
-/* Pairs that a scan takes together where many probe a list. */
-extern uint32_t lists_scan_group(const QuantizerShape *shape);
+/* Pairs that a scan takes together where so many probe a list, on average. */
+extern uint32_t lists_scan_group(const QuantizerShape *shape, uint32_t pairs);
 
 /* A number in single precision that is not below a double. */
 __device__ static inline float

@@ -268,18 +268,15 @@ widen_query(const MirrorView &mirror, const Bits *stored, float *elements)
 }
 
 /*
- * Bring a query into shared memory, widened and padded, and compute its norm if
- * the metric wants it. All threads of the block; norm_place is a shared double.
+ * A query whose elements are in shared memory, after a barrier: its norm is
+ * computed if the metric wants it. All threads of the block; norm_place is a
+ * shared double.
  */
-template <typename T>
 __device__ static inline QueryVector
-load_query(const MirrorView &mirror, const unsigned char *stored, float *elements,
-		   double *norm_place)
+query_of(const MirrorView &mirror, const float *elements, double *norm_place)
 {
 	QueryVector query = {elements, 0, 0};
 
-	widen_query(mirror, (const T *) stored, elements);
-	__syncthreads();
 	if (mirror.metric == METRIC_COSINE)
 	{
 		if (threadIdx.x < WARP)
@@ -295,6 +292,17 @@ load_query(const MirrorView &mirror, const unsigned char *stored, float *element
 		query.inverse_length = rsqrtf((float) query.norm);
 	}
 	return query;
+}
+
+/* Bring a query into shared memory, widened and padded; else as query_of(). */
+template <typename T>
+__device__ static inline QueryVector
+load_query(const MirrorView &mirror, const unsigned char *stored, float *elements,
+		   double *norm_place)
+{
+	widen_query(mirror, (const T *) stored, elements);
+	__syncthreads();
+	return query_of(mirror, elements, norm_place);
 }
 
 template <typename T>

@@ -147,10 +147,13 @@ publish_pass(CudaMirror *mirror, const ListsWork *work, uint32_t *moved, uint32_
 		return nmoved;
 	lists->moved = false;
 	lists->side ^= 1;
-	lists->longest = 0;
+	lists->longest = lists->all_blocks = 0;
 	for (uint32_t i = 0; i < lists->count; i++)
+	{
+		lists->all_blocks += lists->lists[i].blocks;
 		if (lists->lists[i].blocks > lists->longest)
 			lists->longest = lists->lists[i].blocks;
+	}
 	return nmoved;
 }
 

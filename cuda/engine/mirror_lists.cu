@@ -150,6 +150,7 @@ lists_view(const CudaMirror *mirror)
 	view.blocks = view.first + lists->count + 1;
 	view.memory = (const uint32_t *) lists->memory.base;
 	view.longest = lists->longest;
+	view.all_blocks = lists->all_blocks;
 	return view;
 }
 

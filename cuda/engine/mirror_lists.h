@@ -53,7 +53,8 @@ struct CudaLists
 	size_t memory_cleared; /* bytes of it whose places are free, or were taken */
 	Range directory[2]; /* batches read one: ListsView's first, then blocks */
 	uint32_t side;
-	uint32_t longest; /* list, in blocks */
+	uint32_t longest; /* list, in blocks, */
+	uint32_t all_blocks; /* and of all */
 	bool moved;		  /* lists have other blocks than the directory says */
 
 	/* on the host */

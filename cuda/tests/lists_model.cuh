@@ -307,6 +307,7 @@ lay_out_lists(Data *data)
 			blocks.push_back((uint32_t) blocks.size());
 		first.push_back((uint32_t) blocks.size());
 	}
+	view->all_blocks = (uint32_t) blocks.size();
 	for (size_t i = blocks.size(); i > 1; i--)
 		std::swap(blocks[i - 1], blocks[random_below((uint32_t) i)]);
 	memory.assign(blocks.size() * view->block_words, 0xA5A5A5A5u);

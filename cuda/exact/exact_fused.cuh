@@ -65,8 +65,7 @@ struct FusedPlan
 	uint32_t dealt;		   /* pieces that a block's warps have from the beginning */
 	/* multiplied by tensor cores (exact_fused_products.cu) */
 	uint32_t chunks; /* stages that a piece needs; 0: sums are added without tensor cores */
-	uint32_t chunk;	 /* bytes of a row in a stage, */
-	uint32_t pitch;	 /* and from one row in it to the next */
+	uint32_t chunk;	 /* bytes of a row in a stage, but for the last */
 	uint32_t ring_bytes; /* per block */
 	uint32_t carried;	 /* bytes of queries in the arguments */
 	uint32_t mark_readers; /* blocks that compute bounds from the marks */

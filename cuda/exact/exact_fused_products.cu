@@ -8,37 +8,25 @@
  *     grid    one block per SM; up to 11 warps that read rows, and one that
  *             serves bounds
  *     work    As exact_fused_kernel. A warp multiplies 16 rows of a stage by 16
- *             queries (mma.sync, a queries' side of 16 and a rows' side of 8).
- *             Rows of more than 512 bytes come in chunks: a stage has one of 16
- *             rows, and sums stay in registers until the last.
+ *             queries (products.cuh). Rows of more than 512 bytes come in
+ *             chunks: a stage has one of 16 rows, and sums stay in registers
+ *             until the last.
  *     shared  rings, whose stages end with the norms of their rows; queries;
  *             candidates, k + 192 per query
  *     global  rows and norms, once; rows in chunks once more if they pass
  *     bound   memory
- *
- * Layout. A lane loads the same 16 bytes of a row and of its two queries, and
- * takes their words as the operands of two steps, so elements are multiplied in
- * another order than they are stored in, rows lie in shared memory as in global
- * memory, and none of the loads has more than two conflicts. Queries, and rows
- * in chunks, are an odd multiple of 64 bytes apart and have none.
- *
- * Error. Halves are multiplied exactly. A float is the sum of two tf32, and
- * three of the four products of these are added, the two small ones apart from
- * the large one, so little remains but the truncation of sums.
  *
  * Bounds. As in exact_fused.cu, but warps wait until the samples of all blocks
  * have given one: a block's own, one per warp and query, are too few.
  */
 #include "cuda/exact/exact_fused_end.cuh"
 #include "cuda/exact/exact_fused_warps.cuh"
+#include "cuda/exact/products.cuh"
 
 #define FROM_QUERIES 5u /* with fewer, sums are as fast */
-#define GROUP 16u		/* rows that a warp multiplies at a time */
 #define STAGE_BYTES 8192u
-#define CHUNK (STAGE_BYTES / GROUP) /* of longer rows */
+#define CHUNK (STAGE_BYTES / PRODUCT_ROWS) /* of longer rows */
 #define MIN_STAGES 2u
-#define UNIT 16u /* bytes */
-#define CELL 4u /* units that a warp takes of each vector at a time */
 #define POLLS 400u /* for bounds, before rows are measured without */
 
 /* From sm_90 on: stages are filled by several copies. */
@@ -46,178 +34,10 @@
 #define HAS_COPIES
 #endif
 
-/*
- * Products of a warp's rows and queries: at [n][2 h + c] of a lane that of row
- * 8 n + 2 (lane % 4) + c and query lane / 4 + 8 h. `rest` are the products with
- * the smaller parts of floats.
- */
-struct Products
-{
-	float whole[GROUP / 8][4];
-	float rest[GROUP / 8][4];
-};
-
-/* Row (of a group) and query of a lane's product. */
-__device__ static inline uint32_t
-product_row(uint32_t lane, uint32_t n, uint32_t c)
-{
-	return n * 8 + lane % 4 * 2 + c;
-}
-
-__device__ static inline uint32_t
-product_query(uint32_t lane, uint32_t h)
-{
-	return lane / 4 + h * 8;
-}
-
-/*
- * Bound of the error of these products, relative to the lengths of both
- * vectors: that of sums is tensor_error()'s. Of floats the smaller parts, each
- * less than a unit in 10 bits, are cut to 10 bits, and not multiplied with each
- * other; sums of their products are smaller by as much.
- */
-static inline double
-products_error(ElementType type, uint32_t dims)
-{
-	double sums = tensor_error(ELEMENT_HALF, dims);
-
-	return type == ELEMENT_FLOAT ? sums * (1 + 4.0 / 1024) + 4.0 / 1048576 : sums;
-}
-
-#ifndef EMULATED
-
-/* A unit of a query, in the type of the rows. */
-__device__ static inline uint4
-query_unit(const unsigned char *query, uint32_t unit, const float *)
-{
-	return ((const uint4 *) query)[unit];
-}
-
-__device__ static inline uint4
-query_unit(const unsigned char *query, uint32_t unit, const __half *)
-{
-	float4 low = ((const float4 *) query)[2 * unit];
-	float4 high = ((const float4 *) query)[2 * unit + 1];
-	__half2 words[4] = {__floats2half2_rn(low.x, low.y), __floats2half2_rn(low.z, low.w),
-						__floats2half2_rn(high.x, high.y), __floats2half2_rn(high.z, high.w)};
-
-	return *(const uint4 *) words;
-}
-
-/* The bits of a float that tf32 has, and those of the rest. */
-__device__ static inline uint32_t
-large_part(uint32_t bits)
-{
-	return bits & 0xFFFFE000u;
-}
-
-__device__ static inline uint32_t
-small_part(uint32_t bits)
-{
-	return __float_as_uint(__uint_as_float(bits) - __uint_as_float(large_part(bits)));
-}
-
-/* Add the products of two words of vectors: of queries q and q + 8, and n-th rows. */
-__device__ static inline void
-multiply_words(Products *sums, uint32_t n, const uint32_t (&query)[4], const uint32_t (&row)[2],
-			   const __half *type)
-{
-	multiply(sums->whole[n], query, row, type);
-}
-
-__device__ static inline void
-multiply_words(Products *sums, uint32_t n, const uint32_t (&query)[4], const uint32_t (&row)[2],
-			   const float *type)
-{
-	uint32_t large_query[4],
-		small_query[4],
-		large_row[2],
-		small_row[2];
-
-#pragma unroll
-	for (uint32_t i = 0; i < 4; i++)
-	{
-		large_query[i] = large_part(query[i]);
-		small_query[i] = small_part(query[i]);
-	}
-#pragma unroll
-	for (uint32_t i = 0; i < 2; i++)
-	{
-		large_row[i] = large_part(row[i]);
-		small_row[i] = small_part(row[i]);
-	}
-	multiply(sums->whole[n], large_query, large_row, type);
-	multiply(sums->rest[n], small_query, large_row, type);
-	multiply(sums->rest[n], large_query, small_row, type);
-}
-
-/*
- * Add the products of a group of rows at `rows` with the queries, over `units`
- * of each.
- */
-template <typename T>
-__device__ static inline void
-multiply_units(Products *sums, const FusedPlan &plan, const unsigned char *rows,
-			   const unsigned char *queries, uint32_t units)
-{
-	const uint4 NOTHING = {0, 0, 0, 0};
-	uint32_t lane = threadIdx.x % WARP;
-	const unsigned char *query = queries + lane / 4 * plan.query_stride;
-	const uint4 *row = (const uint4 *) (rows + lane / 4 * plan.pitch);
-
-#pragma unroll 2
-	for (uint32_t unit = lane % CELL; unit - lane % CELL < units; unit += CELL)
-	{
-		bool there = unit < units;
-		uint4 near = there ? query_unit(query, unit, (const T *) 0) : NOTHING;
-		uint4 far = there ? query_unit(query + 8 * plan.query_stride, unit, (const T *) 0)
-						  : NOTHING;
-		uint32_t first[4] = {near.x, far.x, near.y, far.y};
-		uint32_t second[4] = {near.z, far.z, near.w, far.w};
-		uint4 raw[GROUP / 8];
-
-#pragma unroll
-		for (uint32_t n = 0; n < GROUP / 8; n++)
-			raw[n] = there ? row[n * plan.pitch / 2 + unit] : NOTHING;
-#pragma unroll
-		for (uint32_t n = 0; n < GROUP / 8; n++)
-		{
-			uint32_t words[2] = {raw[n].x, raw[n].y};
-			uint32_t more[2] = {raw[n].z, raw[n].w};
-
-			multiply_words(sums, n, first, words, (const T *) 0);
-			multiply_words(sums, n, second, more, (const T *) 0);
-		}
-	}
-}
-
-#else
-
-template <typename T>
-static inline void
-multiply_units(Products *sums, const FusedPlan &plan, const unsigned char *rows,
-			   const unsigned char *queries, uint32_t units)
-{
-	uint32_t lane = threadIdx.x % WARP;
-
-	for (uint32_t n = 0; n < GROUP / 8; n++)
-		for (uint32_t i = 0; i < 4; i++)
-		{
-			const T *row = (const T *) (rows + product_row(lane, n, i % 2) * plan.pitch);
-			const float *query =
-				(const float *) (queries + product_query(lane, i / 2) * plan.query_stride);
-
-			for (uint32_t e = 0; e < units * UNIT / sizeof(T); e++)
-				sums->whole[n][i] += (float) row[e] * query[e];
-		}
-}
-
-#endif
-
 /* Values of the rows of a lane's products. */
 struct ProductSides
 {
-	RowSide side[GROUP / 8][2];
+	RowSide side[PRODUCT_ROWS / 8][2];
 };
 
 __device__ static inline ProductSides
@@ -226,7 +46,7 @@ product_sides(Metric metric, const double *norms)
 	ProductSides sides;
 
 #pragma unroll
-	for (uint32_t n = 0; n < GROUP / 8; n++)
+	for (uint32_t n = 0; n < PRODUCT_ROWS / 8; n++)
 #pragma unroll
 		for (uint32_t c = 0; c < 2; c++)
 			sides.side[n][c] = row_side(metric, norms[product_row(threadIdx.x % WARP, n, c)]);
@@ -250,7 +70,7 @@ nearest_by_products(const MirrorView &mirror, const Products &sums, const Produc
 
 		nearest[h] = NO_SLOT;
 #pragma unroll
-		for (uint32_t i = 0; i < GROUP / 4; i++)
+		for (uint32_t i = 0; i < PRODUCT_ROWS / 4; i++)
 		{
 			const RowSide &side = sides.side[i / 2][i % 2];
 			uint32_t row = product_row(lane, i / 2, i % 2);
@@ -323,7 +143,7 @@ filter_products(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *
 		Limit limit = published_limit(&block->limit[query]);
 
 #pragma unroll
-		for (uint32_t i = 0; i < GROUP / 4; i++)
+		for (uint32_t i = 0; i < PRODUCT_ROWS / 4; i++)
 		{
 			uint32_t n = i / 2,
 					 c = i % 2;
@@ -381,7 +201,7 @@ feed_stage(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block
 		uint32_t left = mirror.stride - feed->chunk * plan.chunk;
 		uint32_t bytes = left < plan.chunk ? left : plan.chunk;
 		/* copies are of 16 bytes and more; memory is mapped in larger units */
-		uint32_t norms = feed->chunk + 1 == plan.chunks ? (rows + 1) / 2 * UNIT : 0;
+		uint32_t norms = feed->chunk + 1 == plan.chunks ? (rows + 1) / 2 * TILE_UNIT : 0;
 
 		if (lane == 0)
 			ring_expect(filled, rows * bytes + norms);
@@ -389,10 +209,10 @@ feed_stage(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block
 		if (plan.chunks == 1 && lane == 0)
 			ring_copy(filled, to, vectors, rows * bytes);
 		if (plan.chunks > 1 && lane < rows)
-			ring_copy(filled, to + lane * plan.pitch, vectors + (size_t) lane * mirror.stride,
+			ring_copy(filled, to + lane * plan.chunk, vectors + (size_t) lane * mirror.stride,
 					  bytes);
 		if (norms > 0 && lane == 0)
-			ring_copy(filled, to + plan.rows * plan.pitch, mirror.norms + from, norms);
+			ring_copy(filled, to + plan.rows * plan.chunk, mirror.norms + from, norms);
 	}
 	feed->chunk++;
 }
@@ -422,22 +242,22 @@ search_products(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *
 		uint32_t from = piece * plan.rows;
 		uint32_t rows = piece_rows(mirror, plan, from);
 		uint32_t left = mirror.stride - chunk * plan.chunk;
-		uint32_t units = (left < plan.chunk ? left : plan.chunk) / UNIT;
+		uint32_t units = (left < plan.chunk ? left : plan.chunk) / TILE_UNIT;
 		const unsigned char *queries =
 			memory.queries + chunk * plan.chunk / sizeof(T) * sizeof(float);
 
 		ring_wait(&block->filled[warp][stage], parity);
 		chunk = chunk + 1 < plan.chunks ? chunk + 1 : 0;
-		for (uint32_t base = 0; base < rows; base += GROUP)
+		for (uint32_t base = 0; base < rows; base += PRODUCT_ROWS)
 		{
-			const unsigned char *group = at + base * plan.pitch;
+			const unsigned char *group = at + base * plan.chunk;
 
-			multiply_units<T>(&sums, plan, group, queries, units);
+			multiply_units<T>(&sums, {group, queries, plan.chunk, plan.query_stride}, units);
 			if (chunk != 0)
 				break; /* a piece in chunks is one group */
 
 			ProductSides sides = product_sides(
-				mirror.metric, (const double *) (at + plan.rows * plan.pitch) + base);
+				mirror.metric, (const double *) (at + plan.rows * plan.chunk) + base);
 
 			if (plan.chunks > 1)
 				group = mirror.vectors + (size_t) from * mirror.stride;
@@ -554,12 +374,13 @@ products_plan(const ExactLaunch *launch, size_t room, FusedPlan *plan, size_t *b
 	plan->error = products_error(launch->type, launch->mirror.dims);
 	plan->bound_polls = TUNED("PRODUCTS_POLLS", POLLS);
 	plan->chunks = (stride + CHUNK - 1) / CHUNK;
-	plan->chunk = stride < CHUNK ? stride : CHUNK;
-	plan->pitch = plan->chunks > 1 ? CHUNK + 64 : stride;
-	plan->rows = GROUP;
+	plan->chunk = stride;
+	if (plan->chunks > 1)
+		plan->chunk = ((stride + plan->chunks - 1) / plan->chunks + 127) / 128 * 128;
+	plan->rows = PRODUCT_ROWS;
 	while (plan->rows * 2 * stride <= STAGE_BYTES && plan->rows * 2 <= MAX_ROWS)
 		plan->rows *= 2;
-	plan->stage_bytes = (plan->rows * (plan->pitch + (uint32_t) sizeof(double)) + RING_ALIGNED - 1) /
+	plan->stage_bytes = (plan->rows * (plan->chunk + (uint32_t) sizeof(double)) + RING_ALIGNED - 1) /
 						RING_ALIGNED * RING_ALIGNED;
 	lay_out(*plan, FUSED_QUERIES, NULL, bytes);
 	if (*bytes + MIN_RING > room)

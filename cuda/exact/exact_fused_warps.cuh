@@ -184,6 +184,46 @@ piece_rows(const MirrorView &mirror, const FusedPlan &plan, uint32_t from)
 }
 
 /*
+ * Widen all queries, so that their elements are loaded together and not one
+ * query after the other. Called by all threads.
+ */
+template <typename T, int G>
+__device__ static inline void
+widen_queries(const MirrorView &mirror, const FusedPlan &plan, const FusedBlock<G> *block,
+			  const unsigned char *vectors, unsigned char *queries)
+{
+	uint32_t each = query_bytes(mirror) / sizeof(float);
+
+#pragma unroll 8
+	for (uint32_t i = threadIdx.x; i < G * each; i += blockDim.x)
+	{
+		uint32_t g = i / each,
+				 element = i % each;
+		const T *stored = (const T *) (vectors + block->asked[g].vector);
+
+		((float *) (queries + g * plan.query_stride))[element] =
+			element < mirror.dims ? (float) stored[element] : 0.0f;
+	}
+}
+
+/* Sum the squared norms of queries, as I10 does. Called by all threads. */
+template <int G>
+__device__ static inline void
+sum_norms(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
+		  const unsigned char *queries)
+{
+	for (uint32_t first = 0; first < G; first += blockDim.x / EXACT_LANES)
+	{
+		uint32_t g = first + threadIdx.x / EXACT_LANES;
+		const float *query = (const float *) (queries + (g < G ? g : 0) * plan.query_stride);
+		double norm = wide_sum<TERM_PRODUCT, 4>(query, query, mirror.dims, g < G);
+
+		if (threadIdx.x % EXACT_LANES == 0 && g < G)
+			block->norm[g] = norm;
+	}
+}
+
+/*
  * Load the queries. Called by all threads. If there are fewer than G, the rest
  * repeats the first.
  */
@@ -218,20 +258,16 @@ begin_queries(const MirrorView &mirror, const BatchView &batch, const FusedPlan 
 		vectors = memory.candidates;
 	}
 	__syncthreads();
-	for (uint32_t g = 0; g < G; g++)
-		widen_query(mirror, (const T *) (vectors + block->asked[g].vector),
-					(float *) (memory.queries + g * plan.query_stride));
+	if constexpr (by_products<G>())
+		widen_queries<T, G>(mirror, plan, block, vectors, memory.queries);
+	else
+		for (uint32_t g = 0; g < G; g++)
+			widen_query(mirror, (const T *) (vectors + block->asked[g].vector),
+						(float *) (memory.queries + g * plan.query_stride));
 	__syncthreads();
 	if (TERM == TERM_PRODUCT || by_products<G>())
 	{
-		for (uint32_t g = threadIdx.x / WARP; g < G; g += blockDim.x / WARP)
-		{
-			double norm = Cheap<T, TERM>::norm(
-				mirror, (const float *) (memory.queries + g * plan.query_stride));
-
-			if (threadIdx.x % WARP == 0)
-				block->norm[g] = norm;
-		}
+		sum_norms(mirror, plan, block, memory.queries);
 		__syncthreads();
 	}
 }

@@ -40,16 +40,22 @@ struct ProductSides
 	RowSide side[PRODUCT_ROWS / 8][2];
 };
 
+/* Each lane computes those of a row, for the others. Called by a warp. */
 __device__ static inline ProductSides
 product_sides(Metric metric, const double *norms)
 {
+	uint32_t lane = threadIdx.x % WARP;
+	RowSide own = row_side(metric, norms[lane % PRODUCT_ROWS]);
 	ProductSides sides;
 
 #pragma unroll
-	for (uint32_t n = 0; n < PRODUCT_ROWS / 8; n++)
-#pragma unroll
-		for (uint32_t c = 0; c < 2; c++)
-			sides.side[n][c] = row_side(metric, norms[product_row(threadIdx.x % WARP, n, c)]);
+	for (uint32_t i = 0; i < PRODUCT_ROWS / 4; i++)
+	{
+		uint32_t row = product_row(lane, i / 2, i % 2);
+
+		sides.side[i / 2][i % 2].length = __shfl_sync(FULL_WARP, own.length, row);
+		sides.side[i / 2][i % 2].height = __shfl_sync(FULL_WARP, own.height, row);
+	}
 	return sides;
 }
 
@@ -244,7 +250,7 @@ search_products(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *
 		uint32_t left = mirror.stride - chunk * plan.chunk;
 		uint32_t units = (left < plan.chunk ? left : plan.chunk) / TILE_UNIT;
 		const unsigned char *queries =
-			memory.queries + chunk * plan.chunk / sizeof(T) * sizeof(float);
+			memory.queries + chunk * plan.chunk / sizeof(T) * PRODUCT_STEP * sizeof(float);
 
 		ring_wait(&block->filled[warp][stage], parity);
 		chunk = chunk + 1 < plan.chunks ? chunk + 1 : 0;
@@ -370,7 +376,7 @@ products_plan(const ExactLaunch *launch, size_t room, FusedPlan *plan, size_t *b
 	uint32_t stride = launch->mirror.stride;
 	uint32_t ring;
 
-	plan->query_stride = (plan->query_stride + 127) / 128 * 128 + 64;
+	plan->query_stride = product_query_stride(plan->query_stride);
 	plan->error = products_error(launch->type, launch->mirror.dims);
 	plan->bound_polls = TUNED("PRODUCTS_POLLS", POLLS);
 	plan->chunks = (stride + CHUNK - 1) / CHUNK;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cuda/exact/exact_fused.cuh"
+#include "cuda/exact/products.cuh"
 
 #define PAUSE_NS 100u /* ns */
 #define SAMPLE_POLLS 200u /* polls for samples, at a fifth of that interval */
@@ -20,6 +21,22 @@ __host__ __device__ constexpr bool
 by_products()
 {
 	return G > FUSED_SUMS;
+}
+
+/* A query in shared memory, whose elements are query_step() places apart. */
+template <int G>
+__device__ static inline float *
+query_at(const FusedPlan &plan, const FusedMemory &memory, uint32_t g)
+{
+	return by_products<G>() ? product_query_at(memory.queries, plan.query_stride, g)
+							: (float *) (memory.queries + g * plan.query_stride);
+}
+
+template <int G>
+__host__ __device__ constexpr uint32_t
+query_step()
+{
+	return by_products<G>() ? PRODUCT_STEP : 1;
 }
 
 /* The limit that follows from a bound. */
@@ -68,10 +85,9 @@ measure_passed_rows(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<
 		uint32_t g = 0;
 		uint32_t measured = active ? row_of(leader, (uint32_t) __ffs((int) bits) - 1, &g) : 0;
 		uint32_t slot = from + measured;
-		QueryVector query = {(const float *) (memory.queries + g * plan.query_stride),
-							 block->norm[g], 0};
+		QueryVector query = {query_at<G>(plan, memory, g), block->norm[g], 0};
 		bool dead = bit_of(mirror.dead, slot); /* loaded early, used late */
-		Key key = WideMeasure<T, TERM, true>::key(
+		Key key = WideMeasure<T, TERM, true, query_step<G>()>::key(
 			mirror, query, at + (size_t) measured * mirror.stride, slot, active);
 		bool wanted = active && !dead && lane % EXACT_LANES == 0 &&
 					  key <= *(volatile Key *) &block->bound[g] &&
@@ -132,9 +148,8 @@ sample_row(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block
 {
 	uint32_t row = sample.active ? sample.row : 0;
 	uint32_t g = sample.query;
-	QueryVector query = {(const float *) (memory.queries + g * plan.query_stride), block->norm[g],
-						 0};
-	Key key = WideMeasure<T, TERM, true>::key(mirror, query, at + (size_t) row * mirror.stride,
+	QueryVector query = {query_at<G>(plan, memory, g), block->norm[g], 0};
+	Key key = WideMeasure<T, TERM, true, query_step<G>()>::key(mirror, query, at + (size_t) row * mirror.stride,
 											  from + row, sample.active);
 
 	dead = __shfl_sync(FULL_WARP, dead, (from % 32 + row) / 32) >> (from + row) % 32 & 1;
@@ -190,7 +205,7 @@ piece_rows(const MirrorView &mirror, const FusedPlan &plan, uint32_t from)
 template <typename T, int G>
 __device__ static inline void
 widen_queries(const MirrorView &mirror, const FusedPlan &plan, const FusedBlock<G> *block,
-			  const unsigned char *vectors, unsigned char *queries)
+			  const FusedMemory &memory, const unsigned char *vectors)
 {
 	uint32_t each = query_bytes(mirror) / sizeof(float);
 
@@ -201,7 +216,7 @@ widen_queries(const MirrorView &mirror, const FusedPlan &plan, const FusedBlock<
 				 element = i % each;
 		const T *stored = (const T *) (vectors + block->asked[g].vector);
 
-		((float *) (queries + g * plan.query_stride))[element] =
+		query_at<G>(plan, memory, g)[element * query_step<G>()] =
 			element < mirror.dims ? (float) stored[element] : 0.0f;
 	}
 }
@@ -210,13 +225,14 @@ widen_queries(const MirrorView &mirror, const FusedPlan &plan, const FusedBlock<
 template <int G>
 __device__ static inline void
 sum_norms(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
-		  const unsigned char *queries)
+		  const FusedMemory &memory)
 {
 	for (uint32_t first = 0; first < G; first += blockDim.x / EXACT_LANES)
 	{
 		uint32_t g = first + threadIdx.x / EXACT_LANES;
-		const float *query = (const float *) (queries + (g < G ? g : 0) * plan.query_stride);
-		double norm = wide_sum<TERM_PRODUCT, 4>(query, query, mirror.dims, g < G);
+		const float *query = query_at<G>(plan, memory, g < G ? g : 0);
+		double norm = wide_sum<TERM_PRODUCT, query_step<G>(), query_step<G>(), 4>(
+			query, query, mirror.dims, g < G);
 
 		if (threadIdx.x % EXACT_LANES == 0 && g < G)
 			block->norm[g] = norm;
@@ -259,15 +275,15 @@ begin_queries(const MirrorView &mirror, const BatchView &batch, const FusedPlan 
 	}
 	__syncthreads();
 	if constexpr (by_products<G>())
-		widen_queries<T, G>(mirror, plan, block, vectors, memory.queries);
+		widen_queries<T, G>(mirror, plan, block, memory, vectors);
 	else
 		for (uint32_t g = 0; g < G; g++)
 			widen_query(mirror, (const T *) (vectors + block->asked[g].vector),
-						(float *) (memory.queries + g * plan.query_stride));
+						query_at<G>(plan, memory, g));
 	__syncthreads();
 	if (TERM == TERM_PRODUCT || by_products<G>())
 	{
-		sum_norms(mirror, plan, block, memory.queries);
+		sum_norms(mirror, plan, block, memory);
 		__syncthreads();
 	}
 }

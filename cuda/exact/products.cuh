@@ -3,11 +3,12 @@
  *		Products of 16 rows and 16 queries by a warp, as they lie in shared
  *		memory, by tensor cores (mma.sync) with nearly single precision.
  *
- * A lane loads the same 16 bytes of two rows and of two queries, and takes
- * their words as operands of two steps. So elements are added in another order
- * than they are stored in, rows need no other layout than in global memory, and
- * no load has more than two bank conflicts; none if vectors are an odd multiple
- * of 64 bytes apart. Queries are the 16 of a step, and rows twice its 8.
+ * A lane loads 16 bytes of two rows, and takes their words as operands of two
+ * steps. So elements are added in another order than they are stored in, and
+ * rows need no other layout than in global memory; loads have at most two bank
+ * conflicts. Queries g and g + 8, widened to single precision, lie element by
+ * element side by side, as a lane's registers want them. They are the 16 of a
+ * step, and rows twice its 8.
  *
  * Halves are multiplied exactly. A float is the sum of two tf32, and three of
  * the four products of these are added, the two small ones apart from the large
@@ -22,16 +23,31 @@
 
 #define PRODUCT_ROWS 16u
 #define PRODUCT_QUERIES 16u
-#define CELL 4u /* units that a warp takes of each vector at a time */
+#define PRODUCT_STEP 2u /* from one element of a query to the next */
+#define CELL 4u			/* units that a warp takes of each row at a time */
 
 /* Rows and queries in shared memory, and the bytes from one to the next. */
 struct ProductVectors
 {
 	const unsigned char *rows;
-	const unsigned char *queries; /* single precision */
+	const unsigned char *queries;
 	uint32_t row_stride;
-	uint32_t query_stride;
+	uint32_t query_stride; /* see product_query_stride() */
 };
+
+/* Bytes for a query of so many in single precision: pairs have no conflicts. */
+__host__ __device__ static inline uint32_t
+product_query_stride(uint32_t bytes)
+{
+	return (bytes + 63) / 64 * 64 + 8;
+}
+
+/* The first element of a query. */
+__device__ static inline float *
+product_query_at(unsigned char *queries, uint32_t stride, uint32_t query)
+{
+	return (float *) (queries + query % 8 * PRODUCT_STEP * stride) + query / 8;
+}
 
 /*
  * Products of a warp's rows and queries: at [n][2 h + c] of a lane that of row
@@ -73,22 +89,39 @@ products_error(ElementType type, uint32_t dims)
 
 #ifndef EMULATED
 
-/* A unit of a query, in the type of the rows. */
-__device__ static inline uint4
-query_unit(const unsigned char *query, uint32_t unit, const float *)
+/*
+ * Two words of both queries of a lane, in the type of the rows: those of half
+ * `half` of a unit.
+ */
+__device__ static inline void
+query_words(uint32_t (&words)[4], const unsigned char *pair, uint32_t half, const float *)
 {
-	return ((const uint4 *) query)[unit];
+	uint4 both = ((const uint4 *) pair)[half];
+
+	words[0] = both.x;
+	words[1] = both.y;
+	words[2] = both.z;
+	words[3] = both.w;
 }
 
-__device__ static inline uint4
-query_unit(const unsigned char *query, uint32_t unit, const __half *)
+__device__ static inline uint32_t
+half_word(float low, float high)
 {
-	float4 low = ((const float4 *) query)[2 * unit];
-	float4 high = ((const float4 *) query)[2 * unit + 1];
-	alignas(16) __half2 words[4] = {__floats2half2_rn(low.x, low.y), __floats2half2_rn(low.z, low.w),
-						__floats2half2_rn(high.x, high.y), __floats2half2_rn(high.z, high.w)};
+	__half2 word = __floats2half2_rn(low, high);
 
-	return *(const uint4 *) words;
+	return *(const uint32_t *) &word;
+}
+
+__device__ static inline void
+query_words(uint32_t (&words)[4], const unsigned char *pair, uint32_t half, const __half *)
+{
+	float4 low = ((const float4 *) pair)[2 * half];
+	float4 high = ((const float4 *) pair)[2 * half + 1];
+
+	words[0] = half_word(low.x, low.z);
+	words[1] = half_word(low.y, low.w);
+	words[2] = half_word(high.x, high.z);
+	words[3] = half_word(high.y, high.w);
 }
 
 /* What is left of a float without the bits that tf32 has. */
@@ -130,33 +163,32 @@ template <typename T>
 __device__ static inline void
 multiply_units(Products *sums, const ProductVectors &vectors, uint32_t units)
 {
-	const uint4 NOTHING = {0, 0, 0, 0};
 	uint32_t lane = threadIdx.x % WARP;
-	const unsigned char *query = vectors.queries + lane / 4 * vectors.query_stride;
+	const unsigned char *pair = vectors.queries + lane / 4 * PRODUCT_STEP * vectors.query_stride;
 	const uint4 *row = (const uint4 *) (vectors.rows + lane / 4 * vectors.row_stride);
 
 #pragma unroll 2
 	for (uint32_t unit = lane % CELL; unit - lane % CELL < units; unit += CELL)
 	{
-		bool there = unit < units;
-		uint4 near = there ? query_unit(query, unit, (const T *) 0) : NOTHING;
-		uint4 far = there ? query_unit(query + 8 * vectors.query_stride, unit, (const T *) 0)
-						  : NOTHING;
-		uint32_t first[4] = {near.x, far.x, near.y, far.y};
-		uint32_t second[4] = {near.z, far.z, near.w, far.w};
-		uint4 raw[PRODUCT_ROWS / 8];
+		uint32_t query[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
+		uint4 raw[PRODUCT_ROWS / 8] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
 
+		if (unit < units)
+		{
+			query_words(query[0], pair, 2 * unit, (const T *) 0);
+			query_words(query[1], pair, 2 * unit + 1, (const T *) 0);
 #pragma unroll
-		for (uint32_t n = 0; n < PRODUCT_ROWS / 8; n++)
-			raw[n] = there ? row[n * vectors.row_stride / 2 + unit] : NOTHING;
+			for (uint32_t n = 0; n < PRODUCT_ROWS / 8; n++)
+				raw[n] = row[n * vectors.row_stride / 2 + unit];
+		}
 #pragma unroll
 		for (uint32_t n = 0; n < PRODUCT_ROWS / 8; n++)
 		{
-			uint32_t words[2] = {raw[n].x, raw[n].y};
-			uint32_t more[2] = {raw[n].z, raw[n].w};
+			uint32_t first[2] = {raw[n].x, raw[n].y};
+			uint32_t second[2] = {raw[n].z, raw[n].w};
 
-			multiply_words(sums, n, first, words, (const T *) 0);
-			multiply_words(sums, n, second, more, (const T *) 0);
+			multiply_words(sums, n, query[0], first, (const T *) 0);
+			multiply_words(sums, n, query[1], second, (const T *) 0);
 		}
 	}
 }
@@ -174,11 +206,12 @@ multiply_units(Products *sums, const ProductVectors &vectors, uint32_t units)
 		{
 			const T *row =
 				(const T *) (vectors.rows + product_row(lane, n, i % 2) * vectors.row_stride);
-			const float *query = (const float *) (vectors.queries + product_query(lane, i / 2) *
-																		vectors.query_stride);
+			const float *query =
+				product_query_at((unsigned char *) vectors.queries, vectors.query_stride,
+								 product_query(lane, i / 2));
 
 			for (uint32_t e = 0; e < units * TILE_UNIT / sizeof(T); e++)
-				sums->whole[n][i] += (float) row[e] * query[e];
+				sums->whole[n][i] += (float) row[e] * query[e * PRODUCT_STEP];
 		}
 }
 

@@ -318,7 +318,8 @@ pass_kernel(const T *rows, const T *queries, uint32_t stride, uint32_t dims, uin
 	const uint32_t PART = PASS_BYTES / sizeof(T);
 	DYNAMIC_SHARED(memory);
 	T *some_rows = (T *) memory;
-	float *some_queries = (float *) (memory + PRODUCT_ROWS * PASS_BYTES);
+	unsigned char *some_queries = memory + PRODUCT_ROWS * PASS_BYTES;
+	uint32_t query_stride = product_query_stride(PART * sizeof(float));
 	uint32_t lane = threadIdx.x;
 	uint32_t first_row = blockIdx.x * PRODUCT_ROWS;
 	uint32_t first_query = blockIdx.y * PRODUCT_QUERIES;
@@ -337,12 +338,11 @@ pass_kernel(const T *rows, const T *queries, uint32_t stride, uint32_t dims, uin
 			if (e >= stride)
 				continue; /* not read either */
 			some_rows[i] = rows[(size_t) (first_row + v) * stride + e];
-			some_queries[i] = (float) queries[(size_t) (first_query + v) * stride + e];
+			product_query_at(some_queries, query_stride, v)[i % PART * PRODUCT_STEP] =
+				(float) queries[(size_t) (first_query + v) * stride + e];
 		}
 		__syncthreads();
-		multiply_units<T>(&sums,
-						  {memory, (const unsigned char *) some_queries, PASS_BYTES,
-						   PART * (uint32_t) sizeof(float)},
+		multiply_units<T>(&sums, {memory, some_queries, PASS_BYTES, query_stride},
 						  (left + TILE_UNIT - 1) / TILE_UNIT);
 		__syncthreads();
 	}
@@ -481,7 +481,7 @@ share_of(Shape shape, uint32_t dims, uint32_t nqueries, Form form)
 	must(cudaMemsetAsync(out, 0xFF, products.size() * sizeof(float), stream), "memory");
 	if (form == PASS)
 		LAUNCH(pass_kernel<T>, dim3(ROWS_AT_ONCE / PRODUCT_ROWS, nqueries / PRODUCT_QUERIES), WARP,
-			   PRODUCT_ROWS * PASS_BYTES * (1 + sizeof(float) / sizeof(T)), stream, rows, queries,
+			   PRODUCT_ROWS * (PASS_BYTES + product_query_stride(PASS_BYTES / sizeof(T) * 4)), stream, rows, queries,
 			   vectors.stride, dims, nqueries, out);
 	else if (form == WARPS)
 		LAUNCH(mma_kernel<T>, dim3(ROWS_AT_ONCE / 32, nqueries / 16), WARP, 48 * TILE_BYTES, stream,

@@ -2,7 +2,8 @@
  * exact_fused.cu
  *		Exact search of a few queries over all rows in one kernel launch: rows
  *		are streamed through shared memory, and the last block to finish writes
- *		the results.
+ *		the results. Five queries and more are multiplied by tensor cores where
+ *		that is possible (exact_fused_products.cu).
  *
  * exact_fused_kernel
  *     grid    one block per SM; 7 or 11 warps that read rows, and one that
@@ -606,7 +607,9 @@ ranked_most(const FusedPlan &plan)
 static void
 plan_rest(const ExactLaunch *launch, uint32_t pieces, uint32_t blocks, FusedPlan *plan)
 {
-	uint32_t turns = pieces / (blocks * plan->warps);
+	uint32_t warps = blocks * plan->warps;
+	uint32_t turns = pieces / warps;
+	bool products = plan->chunks > 0;
 
 	plan->table = (FusedTable *) launch->table;
 	plan->max_found = blocks * plan->room;
@@ -614,8 +617,11 @@ plan_rest(const ExactLaunch *launch, uint32_t pieces, uint32_t blocks, FusedPlan
 	plan->slots = (uint32_t *) (plan->keys + (size_t) launch->queries * plan->max_found);
 	plan->queries = launch->queries;
 	plan->mark_readers = MARK_READERS * launch->queries;
-	plan->served_turns = pieces > blocks * plan->warps ? turns * 7 / 8 + 1 : 0;
-	if (plan->served_turns == 0 || blocks * plan->warps < 2 * plan->k)
+	/* all pairs of a piece and many queries take longer to measure than a bound */
+	plan->served_turns = pieces > warps ? turns * 7 / 8 + 1 : products;
+	/* samples, and readers of all marks */
+	if (plan->served_turns == 0 || (pieces < warps ? pieces : warps) < 2 * plan->k ||
+		(products && blocks < launch->queries))
 		plan->bound_polls = 0;
 	plan->few = 2 * plan->k / blocks + FEW_OF_BLOCK;
 	plan->ranked = ranked_most(*plan);

@@ -1,7 +1,7 @@
 /*
  * exact_fused.cuh
- *		Parts of the fused search (exact_fused.cu): plan and tables, state of a
- *		block, candidates and marks.
+ *		Parts of the fused searches (exact_fused.cu): plan and tables, state of
+ *		a block, candidates and marks.
  */
 #ifndef GPUANN_CUDA_EXACT_FUSED_CUH
 #define GPUANN_CUDA_EXACT_FUSED_CUH

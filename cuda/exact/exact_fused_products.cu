@@ -1,8 +1,8 @@
 /*
  * exact_fused_products.cu
- *		Exact search of up to sixteen queries over all rows in one kernel launch:
- *		the fused search (exact_fused.cu), with products of rows and queries by
- *		tensor cores in place of sums.
+ *		Exact search of up to sixteen queries over all rows in one kernel
+ *		launch: the fused search (exact_fused.cu), with products of rows and
+ *		queries by tensor cores in place of sums.
  *
  * exact_products_kernel
  *     grid    one block per SM; up to 11 warps that read rows, and one that
@@ -168,6 +168,41 @@ filter_products(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *
 									 });
 }
 
+/* A group of rows that a warp has multiplied. */
+struct ProductGroup
+{
+	const unsigned char *at; /* the first row, */
+	const double *norms;
+	uint32_t from;			 /* and its slot */
+	uint32_t rows;
+	bool first; /* of the warp's */
+};
+
+/*
+ * Measure those of a group's rows that may be among the best, and clear the
+ * products. Called by a warp.
+ */
+template <typename T, int TERM, int G>
+__device__ static inline void
+end_group(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
+		  const FusedMemory &memory, const ProductGroup &group, uint32_t dead, Products *sums)
+{
+	ProductSides sides = product_sides(mirror.metric, group.norms);
+
+	if (group.first && plan.served_turns > 0)
+	{
+		uint32_t nearest[2];
+
+		nearest_by_products(mirror, *sums, sides, group.rows, nearest);
+		sample_group<T, TERM>(mirror, plan, block, memory, nearest, group.at, group.from, dead);
+	}
+	if (group.first)
+		wait_for_bounds(plan, *block);
+	filter_products<T, TERM>(mirror, plan, block, memory, *sums, sides, group.at, group.from,
+							 group.rows);
+	memset(sums, 0, sizeof(*sums));
+}
+
 /* What a warp copies next. */
 struct ProductsFeed
 {
@@ -256,31 +291,15 @@ search_products(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *
 		chunk = chunk + 1 < plan.chunks ? chunk + 1 : 0;
 		for (uint32_t base = 0; base < rows; base += PRODUCT_ROWS)
 		{
-			const unsigned char *group = at + base * plan.chunk;
+			const unsigned char *some = at + base * plan.chunk;
+			ProductGroup group = {
+				plan.chunks == 1 ? some : mirror.vectors + (size_t) from * mirror.stride,
+				(const double *) (at + plan.rows * plan.chunk) + base, from + base, rows - base,
+				turn == 0 && base == 0};
 
-			multiply_units<T>(&sums, {group, queries, plan.chunk, plan.query_stride}, units);
-			if (chunk != 0)
-				break; /* a piece in chunks is one group */
-
-			ProductSides sides = product_sides(
-				mirror.metric, (const double *) (at + plan.rows * plan.chunk) + base);
-
-			if (plan.chunks > 1)
-				group = mirror.vectors + (size_t) from * mirror.stride;
-			if (turn == 0 && base == 0)
-			{
-				if (plan.served_turns > 0)
-				{
-					uint32_t nearest[2];
-
-					nearest_by_products(mirror, sums, sides, rows, nearest);
-					sample_group<T, TERM>(mirror, plan, block, memory, nearest, group, from, dead);
-				}
-				wait_for_bounds(plan, *block);
-			}
-			filter_products<T, TERM>(mirror, plan, block, memory, sums, sides, group, from + base,
-									 rows - base);
-			memset(&sums, 0, sizeof(sums));
+			multiply_units<T>(&sums, {some, queries, plan.chunk, plan.query_stride}, units);
+			if (chunk == 0) /* a piece in chunks is one group */
+				end_group<T, TERM>(mirror, plan, block, memory, group, dead, &sums);
 		}
 		__syncwarp();
 		feed_stage(mirror, plan, block, pieces, ring, stage, feed);
@@ -386,8 +405,8 @@ products_plan(const ExactLaunch *launch, size_t room, FusedPlan *plan, size_t *b
 	plan->rows = PRODUCT_ROWS;
 	while (plan->rows * 2 * stride <= STAGE_BYTES && plan->rows * 2 <= MAX_ROWS)
 		plan->rows *= 2;
-	plan->stage_bytes = (plan->rows * (plan->chunk + (uint32_t) sizeof(double)) + RING_ALIGNED - 1) /
-						RING_ALIGNED * RING_ALIGNED;
+	plan->stage_bytes = plan->rows * (plan->chunk + (uint32_t) sizeof(double));
+	plan->stage_bytes = (plan->stage_bytes + RING_ALIGNED - 1) / RING_ALIGNED * RING_ALIGNED;
 	lay_out(*plan, FUSED_QUERIES, NULL, bytes);
 	if (*bytes + MIN_RING > room)
 		return false;

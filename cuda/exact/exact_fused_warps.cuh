@@ -1,7 +1,8 @@
 /*
  * exact_fused_warps.cuh
- *		What the warps of fused searches (exact_fused.cu, exact_fused_products.cu)
- *		have in common: queries, pieces of rows, bounds, exact measures.
+ *		What the warps of fused searches have in common (exact_fused.cu,
+ *		exact_fused_products.cu): queries, pieces of rows, bounds, exact
+ *		measures.
  */
 #ifndef GPUANN_CUDA_EXACT_FUSED_WARPS_CUH
 #define GPUANN_CUDA_EXACT_FUSED_WARPS_CUH
@@ -149,8 +150,8 @@ sample_row(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block
 	uint32_t row = sample.active ? sample.row : 0;
 	uint32_t g = sample.query;
 	QueryVector query = {query_at<G>(plan, memory, g), block->norm[g], 0};
-	Key key = WideMeasure<T, TERM, true, query_step<G>()>::key(mirror, query, at + (size_t) row * mirror.stride,
-											  from + row, sample.active);
+	Key key = WideMeasure<T, TERM, true, query_step<G>()>::key(
+		mirror, query, at + (size_t) row * mirror.stride, from + row, sample.active);
 
 	dead = __shfl_sync(FULL_WARP, dead, (from % 32 + row) / 32) >> (from + row) % 32 & 1;
 	if (threadIdx.x % EXACT_LANES == 0 && sample.active && dead == 0 &&
@@ -348,7 +349,7 @@ serve_bounds(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *blo
 	uint32_t looked = blockIdx.x % plan.queries;
 	Key known = NO_KEY;
 
-	/* of many queries the block's samples are too few, and warps wait for more */
+	/* a block's samples of many queries are too few; its warps wait for more */
 	if (!by_products<G>() || plan.bound_polls == 0)
 		known = serve_first_bounds<T, TERM>(mirror, plan, block, pieces);
 

@@ -7,9 +7,9 @@
  * counted by an mbarrier in shared memory, or by several, of which only one
  * lane says how many bytes they have (ring_expect, ring_copy). Before sm_90 all
  * lanes copy 16 bytes at a time, and a stage is one of their groups. Other
- * functions are called by whole warps, and no two warps share a ring. A stage may be refilled only
- * after a warp barrier that all lanes reach after reading it. In the emulation
- * the first lane copies synchronously.
+ * functions are called by whole warps, and no two warps share a ring. A stage
+ * may be refilled only after a warp barrier that all lanes reach after reading
+ * it. In the emulation copies are synchronous.
  */
 #ifndef GPUANN_CUDA_RING_CUH
 #define GPUANN_CUDA_RING_CUH

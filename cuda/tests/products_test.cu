@@ -347,8 +347,13 @@ pass_kernel(const T *rows, const T *queries, uint32_t stride, uint32_t dims, uin
 		__syncthreads();
 	}
 	for (uint32_t i = 0; i < 8; i++)
-		products[(size_t) (first_row + product_row(lane, i / 4, i % 2)) * nqueries + first_query +
-				 product_query(lane, i / 2 % 2)] = sums.whole[i / 4][i % 4] + sums.rest[i / 4][i % 4];
+	{
+		uint32_t row = first_row + product_row(lane, i / 4, i % 2);
+		uint32_t query = first_query + product_query(lane, i / 2 % 2);
+
+		products[(size_t) row * nqueries + query] =
+			sums.whole[i / 4][i % 4] + sums.rest[i / 4][i % 4];
+	}
 }
 
 #if defined(HAVE_TENSOR_MAPS) && !defined(EMULATED)
@@ -481,8 +486,8 @@ share_of(Shape shape, uint32_t dims, uint32_t nqueries, Form form)
 	must(cudaMemsetAsync(out, 0xFF, products.size() * sizeof(float), stream), "memory");
 	if (form == PASS)
 		LAUNCH(pass_kernel<T>, dim3(ROWS_AT_ONCE / PRODUCT_ROWS, nqueries / PRODUCT_QUERIES), WARP,
-			   PRODUCT_ROWS * (PASS_BYTES + product_query_stride(PASS_BYTES / sizeof(T) * 4)), stream, rows, queries,
-			   vectors.stride, dims, nqueries, out);
+			   PRODUCT_ROWS * (PASS_BYTES + product_query_stride(PASS_BYTES / sizeof(T) * 4)),
+			   stream, rows, queries, vectors.stride, dims, nqueries, out);
 	else if (form == WARPS)
 		LAUNCH(mma_kernel<T>, dim3(ROWS_AT_ONCE / 32, nqueries / 16), WARP, 48 * TILE_BYTES, stream,
 			   rows, queries, vectors.stride, nqueries, out);

@@ -269,12 +269,17 @@ filter_rows(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *bloc
 			continue;
 #pragma unroll 1
 		for (uint32_t r = 0; r < A; r++)
+		{
+			uint32_t row = base + r * teams;
+
 			measure_passed_rows<T, TERM>(mirror, plan, block, memory, at, from,
 										 lane == 0 ? passed >> (r * G) & ((1u << G) - 1) : 0,
-										 [&](uint32_t leader, uint32_t bit, uint32_t *query) {
+										 [row, &plan](uint32_t leader, uint32_t bit,
+													  uint32_t *query) {
 											 *query = bit;
-											 return base + r * teams + leader / team;
+											 return row + leader / plan.team;
 										 });
+		}
 	}
 }
 
@@ -617,7 +622,7 @@ plan_rest(const ExactLaunch *launch, uint32_t pieces, uint32_t blocks, FusedPlan
 	plan->slots = (uint32_t *) (plan->keys + (size_t) launch->queries * plan->max_found);
 	plan->queries = launch->queries;
 	plan->mark_readers = MARK_READERS * launch->queries;
-	/* all pairs of a piece and many queries take longer to measure than a bound */
+	/* to measure a piece for many queries takes longer than a bound */
 	plan->served_turns = pieces > warps ? turns * 7 / 8 + 1 : products;
 	/* samples, and readers of all marks */
 	if (plan->served_turns == 0 || (pieces < warps ? pieces : warps) < 2 * plan->k ||

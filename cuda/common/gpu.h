@@ -69,19 +69,4 @@ round_up(size_t n, size_t unit)
 	return (n + unit - 1) / unit * unit;
 }
 
-/* A number that a benchmark build takes from the environment, read once. */
-#ifdef GPUANN_TUNING
-#include <stdio.h>
-#include <stdlib.h>
-#define TUNED(name, value) \
-	( \
-		[&] \
-		{ \
-			static const char *text = getenv("GPUANN_" name); \
-			return text != NULL ? (uint32_t) atoi(text) : (uint32_t) (value); \
-		}())
-#else
-#define TUNED(name, value) ((uint32_t) (value))
-#endif
-
 #endif /* GPUANN_CUDA_GPU_H */

@@ -419,13 +419,16 @@ __launch_bounds__(MAX_THREADS, 1) exact_fused_kernel(const MirrorView mirror, co
 #define ALONE_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 1>
 #define PAIR_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 2>
 #define FOUR_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 4>
-#define EIGHT_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 8>
 #define GROUPS 4
 
-/* For 1, 2, and up to 4 and 8 queries. */
+/*
+ * For 1, 2, and up to 4 and 8 queries; of more than 4 where these are no
+ * products.
+ */
 static const FusedKernel fused_kernels[GROUPS][TYPES_AND_TERMS_COUNT] = {
 	TYPES_AND_TERMS(ALONE_KERNEL), TYPES_AND_TERMS(PAIR_KERNEL), TYPES_AND_TERMS(FOUR_KERNEL),
-	TYPES_AND_TERMS(EIGHT_KERNEL)};
+	{NULL, NULL, exact_fused_kernel<float, TERM_ABSOLUTE, 8>, NULL, NULL,
+	 exact_fused_kernel<__half, TERM_ABSOLUTE, 8>, exact_fused_kernel<Bits, TERM_BITS, 8>}};
 
 /* Number of queries that the kernel for this many is instantiated for. */
 static uint32_t
@@ -460,9 +463,14 @@ fused_prepare(size_t room)
 	shared_room = room / RING_ALIGNED * RING_ALIGNED;
 	in_groups = error == cudaSuccess && attributes.ptxVersion < 90;
 	for (int i = 0; i < GROUPS * TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
-		error = cudaFuncSetAttribute(
-			(const void *) fused_kernels[i / TYPES_AND_TERMS_COUNT][i % TYPES_AND_TERMS_COUNT],
-			cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_room);
+	{
+		FusedKernel kernel = fused_kernels[i / TYPES_AND_TERMS_COUNT][i % TYPES_AND_TERMS_COUNT];
+
+		if (kernel != NULL)
+			error = cudaFuncSetAttribute((const void *) kernel,
+										 cudaFuncAttributeMaxDynamicSharedMemorySize,
+										 (int) shared_room);
+	}
 	return error == cudaSuccess ? products_prepare(shared_room) : error;
 }
 
@@ -537,7 +545,7 @@ plan_queries(const ExactLaunch *launch, uint32_t group, FusedPlan *plan)
 	plan->room = list_room(launch->max_k + spare);
 	plan->query_stride = query_bytes(launch->mirror);
 	plan->error = (launch->mirror.dims + 16.0) / 16777216 * 1.1;
-	plan->bound_polls = TUNED("FUSED_POLLS", BOUND_POLLS);
+	plan->bound_polls = BOUND_POLLS;
 }
 
 /* Plan a block. Returns false if it does not fit. */
@@ -552,7 +560,8 @@ plan_block(const ExactLaunch *launch, FusedPlan *plan, size_t *bytes)
 		if (products_plan(launch, shared_room, plan, bytes))
 			return true;
 	}
-	if (launch->queries > FUSED_SUMS)
+	if (launch->queries > FUSED_SUMS ||
+		(launch->queries > 4 && has_norms(launch->type, launch->mirror.metric)))
 		return false;
 	plan_queries(launch, group_of(launch->queries), plan);
 	while (warps > 0 && !plan_ring(launch, warps, plan, bytes))

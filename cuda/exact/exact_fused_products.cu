@@ -385,7 +385,7 @@ products_kernel(const ExactLaunch *launch)
 bool
 products_take(const ExactLaunch *launch)
 {
-	return launch->queries >= TUNED("PRODUCTS_FROM", FROM_QUERIES) &&
+	return launch->queries >= FROM_QUERIES &&
 		   has_norms(launch->type, launch->mirror.metric);
 }
 
@@ -397,7 +397,7 @@ products_plan(const ExactLaunch *launch, size_t room, FusedPlan *plan, size_t *b
 
 	plan->query_stride = product_query_stride(plan->query_stride);
 	plan->error = products_error(launch->type, launch->mirror.dims);
-	plan->bound_polls = TUNED("PRODUCTS_POLLS", POLLS);
+	plan->bound_polls = POLLS;
 	plan->chunks = (stride + CHUNK - 1) / CHUNK;
 	plan->chunk = stride;
 	if (plan->chunks > 1)
@@ -412,9 +412,7 @@ products_plan(const ExactLaunch *launch, size_t room, FusedPlan *plan, size_t *b
 		return false;
 	ring = (uint32_t) (room - *bytes);
 	plan->warps = ring / (MIN_STAGES * plan->stage_bytes);
-	plan->warps = plan->warps < TUNED("PRODUCTS_WARPS", MAX_WARPS)
-					  ? plan->warps
-					  : TUNED("PRODUCTS_WARPS", MAX_WARPS);
+	plan->warps = plan->warps < MAX_WARPS ? plan->warps : MAX_WARPS;
 	plan->stages = ring / plan->warps / plan->stage_bytes;
 	plan->stages = plan->stages < MAX_STAGES ? plan->stages : MAX_STAGES;
 	plan->dealt = plan->warps;

@@ -12,6 +12,21 @@
 #define WALK_MOST_WIDTH 8u
 #define WALK_MOST_WARPS 16u /* of a query */
 
+/* A number that a benchmark build takes from the environment, read once. */
+#ifdef GPUANN_TUNING
+#include <stdio.h>
+#include <stdlib.h>
+#define TUNED(name, value) \
+	( \
+		[&] \
+		{ \
+			static const char *text = getenv("GPUANN_" name); \
+			return text != NULL ? (uint32_t) atoi(text) : (uint32_t) (value); \
+		}())
+#else
+#define TUNED(name, value) ((uint32_t) (value))
+#endif
+
 /*
  * Whether the walk takes a query: a function of query and mirror alone. ef is
  * what the query asks, raised to k.

@@ -65,6 +65,7 @@
 #define SPARE 768u	/* room for candidates of a block, above k, of each of up to 4 queries; */
 #define SPARE_OF_MANY 3072u /* that more share */
 #define MOST_K_OF_MANY 256u /* of more than 4 queries */
+#define ROWS_OF_MANY 32768u /* from which more than 8 queries are faster than a scan's */
 #define BOUND_POLLS 64u /* polls for a bound before rows are measured without one */
 #define FEW_OF_BLOCK 64u
 
@@ -594,7 +595,8 @@ fused_pays(const ExactLaunch *launch)
 	if (launch->queries > 4)
 		return false;
 #endif
-	return !in_groups;
+	/* of many queries of a short table a scan has less to set up */
+	return !in_groups && (launch->queries <= 8 || launch->mirror.rows >= ROWS_OF_MANY);
 }
 
 bool

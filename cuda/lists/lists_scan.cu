@@ -9,22 +9,24 @@
  * buffers, whatever the order of codes.
  *
  * scan: a persistent grid of 256 threads takes items: up to 64 blocks of a
- * list, and up to 8 pairs (pq: 4). Of small batches, where few queries probe
- * the same list, a block takes one pair and 8 blocks of codes or more. A warp
- * takes a block of codes at a time, a lane a code.
+ * list, and up to 16 pairs (8 where few queries probe a list, or tables are
+ * long; pq: 4). Of small batches, where hardly any two queries probe the same
+ * list, a block takes one pair and 8 blocks of codes or more. A warp takes a
+ * block of codes at a time, a lane a code.
  *
  *		registers	sums of all pairs
- *		shared		the pairs' tables side by side (lists_estimate.cuh): 16
- *					bytes a dimension of 8 queries; pq 2,048 or 64 bytes a
- *					sub-space of 4
+ *		shared		the pairs' tables: int8 and rabitq as tensor cores want
+ *					them (lists_products.cuh), 32 bytes a dimension of 16
+ *					queries, and sums of each warp; pq side by side
+ *					(lists_estimate.cuh), 2,048 or 64 bytes a sub-space of 4
  *		L2, HBM		codes, once for each item; the buffers of what may be
  *					chosen,
  *					appended to by one atomic a warp and pair
  *
- * Bytes read: codes once for each 8 queries that probe their list, tables once
- * an item. Bound: dp4a, two for each word of a code and query, at half rate:
- * 0.4 ms for 10,000 queries x 8,000 codes x 128 dimensions; pq by shared
- * memory.
+ * Bytes read: codes once for each 16 queries that probe their list, tables once
+ * an item. Bound: of groups estimates and bounds, some 40 instructions a code
+ * and query; of pairs alone dp4a and waiting for codes, of which a lane asks
+ * for 32 words at a time; pq by shared memory.
  */
 #include "cuda/lists/lists_products.cuh"
 

@@ -2,10 +2,13 @@
  * lists_search.cu
  *		Launching searches of lists, in parts that the state has room for.
  *
- * A part is nine launches, seven where few queries probe the same list, and two
- * more for each factor of 16 that the longest list has above 256 blocks:
- * prepare (lists_prepare.cu), coarse, choose, starts, sort (lists_probe.cu),
- * scans with limits between them (lists_scan.cu), answer (lists_answer.cu).
+ * A part of many queries is ten launches, and two more for each factor of 16
+ * that the longest list has above 256 blocks: prepare (lists_prepare.cu),
+ * coarse, choose, starts, sort (lists_probe.cu), two scans with a limit between
+ * them (lists_scan.cu, lists_limit.cu), a limit and a scan for queries whose
+ * buffers did not suffice, answer (lists_answer.cu). Starts and sort are left
+ * out where few queries probe the same list, the limits and all but one scan
+ * where there is little to scan for few queries.
  */
 #include "cuda/lists/lists_estimate.cuh"
 

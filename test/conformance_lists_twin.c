@@ -121,7 +121,13 @@ compare_answers(const Twins *twins, const char *what)
 		ask_twins(twins, queries, QUERIES);
 		for (uint32_t i = 0; i < QUERIES; i++)
 		{
-			check_equal(what, &queries[0][i], queries[1][i].results, queries[1][i].count);
+			char		which[160];
+
+			snprintf(which, sizeof(which), "%s, query %u of k %u, %u probes, rerank %u%s%s", what, i,
+					 queries[0][i].k, queries[0][i].probes, reranks[r],
+					 queries[0][i].filter != NULL ? ", filtered" : "",
+					 queries[0][i].has_beyond ? ", bounded" : "");
+			check_equal(which, &queries[0][i], queries[1][i].results, queries[1][i].count);
 			CHECK(queries[0][i].counters.expanded == queries[1][i].counters.expanded,
 				  "%s: %u lists are read, not %u", what, queries[0][i].counters.expanded,
 				  queries[1][i].counters.expanded);
@@ -263,7 +269,7 @@ static void
 lists_of_far_rows_equal_those_of_the_cpu(void)
 {
 	uint32_t	dims = options.quick ? DIMS : 200;
-	uint32_t	rows = options.quick ? ROWS : 6000;
+	uint32_t	rows = options.quick ? ROWS : 24000;
 
 	for (uint32_t number = 0; number < CODES; number++)
 	{

@@ -141,14 +141,18 @@ measure_some(const MirrorView &mirror, const ListsPart &part, const ListsFound *
 		Key key = lanes_key<T, TERM>(mirror, vector, slot, active);
 
 		if (active && threadIdx.x % EXACT_LANES == 0)
-			shared->key[i] = fast_key(
-				fmaxf(shared->bound[i], bound_of_distance(mirror.metric, distance_of(key))));
+			shared->key[i] =
+				!is_beyond(part.asked[blockIdx.x], key, slot)
+					? NO_KEY
+					: fast_key(fmaxf(shared->bound[i],
+									 bound_of_distance(mirror.metric, distance_of(key))));
 	}
 	__syncthreads();
 	block_fill(entries, most, power_of_two(most));
 	__syncthreads();
 	block_sort(entries, power_of_two(most));
-	return float_of_key((uint32_t) shared->key[k - 1]);
+	/* a row that is no answer may have a bound that says it is */
+	return shared->key[k - 1] == NO_KEY ? HUGE_VALF : float_of_key((uint32_t) shared->key[k - 1]);
 }
 
 /*

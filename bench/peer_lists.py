@@ -71,11 +71,9 @@ class CuvsLists(Cuvs):
         from cuvs.neighbors import ivf_pq, refine
         from cuvs.preprocessing.quantize import scalar
         self.pool = rmm.mr.get_current_device_resource()
-        self.counted = rmm.mr.StatisticsResourceAdaptor(self.pool)
-        rmm.mr.set_current_device_resource(self.counted)
         self.ivf_pq, self.refine, self.scalar = ivf_pq, refine, scalar
-        self.stream = self.cupy.cuda.Stream(non_blocking=True)
-        self.resources = Resources(stream=self.stream.ptr)
+        self.stream = self.cupy.cuda.Stream.null
+        self.resources = Resources()
         self.delay = self.cupy.RawKernel(DELAY, "delay")
         self.rabitq = None
         self.referred = []
@@ -101,7 +99,7 @@ class CuvsLists(Cuvs):
         """Bytes taken from the pool, and bytes of the device that are taken beside it."""
         self.cupy.get_default_memory_pool().free_all_blocks()
         free, total = self.cupy.cuda.runtime.memGetInfo()
-        return self.counted.allocation_counts.current_bytes, total - free - self.pool.pool_size()
+        return 0, total - free - self.pool.pool_size()
 
     def build_pq(self, rows, lists, dims, bits):
         params = self.ivf_pq.IndexParams(n_lists=lists, metric="sqeuclidean", pq_dim=dims, pq_bits=bits, conservative_memory_allocation=True)

@@ -19,8 +19,8 @@
 #include "engine/select.h"
 
 #define VISITED_MIN_BITS	8
-#define VISITED_PER_EF		32		/* initial size of the visited set; twice exceeds a work_mem */
-#define OUTSIDE_FIRST		1024	/* initial room outside the list: visits of a search with ef 40 */
+#define VISITED_PER_EF		32		/* initial visited set; twice exceeds a work_mem */
+#define OUTSIDE_FIRST		1024	/* room for slots outside, of ef 40 */
 #define VISITED_FULL(mask)	((mask) / 4 * 3)	/* entries at which the set grows */
 #define EQUAL_EXPANSIONS	4	/* duplicates expanded while linking, per duplicate kept */
 

@@ -180,6 +180,14 @@ bench/build/%_engine.so: bench/%_engine.c $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
 	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -shared -o $@ $^ $(PLAIN_LIBS)
 
+# What bench/peers_lists needs of cuVS, whose wheels are unpacked in CUVS.
+.PHONY: peer-rabitq
+peer-rabitq: bench/build/peer_rabitq.so
+bench/build/peer_rabitq.so: bench/peer_rabitq.cpp
+	@$(MKDIR_P) $(@D)
+	$(CXX) -std=c++20 -O2 -fPIC -shared -w $(addprefix -isystem $(CUVS)/,libcuvs/include libraft/include librmm/include libraft/include/rapids rapids_logger/include) \
+		-isystem $(dir $(NVCC))../include -o $@ $< -L$(CUVS)/libcuvs/lib64 -lcuvs
+
 # Benchmarks of single kernels.
 bench/build/select: bench/kernels/measure_select.cu $(SELECT_WAYS)
 bench/build/song: bench/kernels/measure_song.cu $(SELECT_WAYS)

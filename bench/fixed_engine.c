@@ -174,6 +174,14 @@ fixed_mirror_rows(Engine *engine, MirrorId id, const uint32_t *slots, uint32_t c
 	return ENGINE_UNSUPPORTED;
 }
 
+static EngineStatus
+fixed_list_probes(Engine *engine, MirrorId id, uint64_t *counts, uint32_t count,
+				  EngineError *error)
+{
+	engine_error(error, ENGINE_UNSUPPORTED, "there are no lists");
+	return ENGINE_UNSUPPORTED;
+}
+
 /*
  * Make the list that answers are taken from. An odd multiplier visits each of
  * the slots, a power of two, once.
@@ -403,6 +411,7 @@ gpuann_engine_ops(void)
 		.mirror_create = fixed_mirror_create,
 		.mirror_info = fixed_mirror_info,
 		.mirror_rows = fixed_mirror_rows,
+		.list_probes = fixed_list_probes,
 		.submit = fixed_submit,
 		.poll = fixed_poll,
 		.job_submit = fixed_job_submit,

@@ -238,10 +238,10 @@ class Data:
         base = np.fromfile(arguments.base, "<f4", arguments.rows * arguments.dims).reshape(arguments.rows, arguments.dims)
         query = np.fromfile(arguments.query, "<f4").reshape(-1, arguments.dims)[:arguments.queries]
         self.what = "half" if half else "float"
-        self.rows = peer.resident(base.astype(kind))
+        self.rows = peer.resident(base.astype(kind, copy=False))
         self.queries = peer.resident(query.astype(kind))
         self.count = len(query)
-        brute = peer.brute(peer.resident(base.astype(kind).astype(np.float32)))
+        brute = peer.brute(self.rows if not half else peer.resident(base.astype(kind).astype(np.float32)))
         out = peer.outputs(self.count, min(TRUTH_CANDIDATES, len(base)), np.int64)
         peer.exact(brute, [peer.resident(query.astype(kind).astype(np.float32))], out)(0)
         ids = peer.fetch(out[0])

@@ -188,10 +188,28 @@ CREATE FUNCTION gpuann_lists(index regclass,
 COMMENT ON FUNCTION gpuann_lists(regclass) IS
 	'how the rows of an index with lists are spread over them, and how far rows added since its build are from their centroids';
 
+CREATE FUNCTION gpuann_list_stats(index regclass,
+	OUT list integer, OUT rows bigint, OUT bytes bigint, OUT probes float8, OUT share float8)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpuann_list_stats(regclass) IS
+	'what each list of an index holds, how often the server has probed it lately, and its share of that work';
+
+CREATE FUNCTION gpuann_list_encoding(index regclass,
+	OUT list integer, OUT rows bigint, OUT sets integer, OUT plain_words integer, OUT coded_words float8,
+	OUT plain_bytes bigint, OUT coded_bytes bigint, OUT saved float8, OUT pays boolean,
+	OUT cooc text, OUT encoded boolean)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpuann_list_encoding(regclass) IS
+	'what codes of items that occur together would save in each list of an index, and whether mirrors use them';
+
 CREATE FUNCTION gpuann_list_placement(index regclass, units integer,
 	copies text DEFAULT 'work', capacity bigint DEFAULT NULL, probes float8[] DEFAULT NULL,
 	OUT unit integer, OUT lists bigint, OUT copied_lists bigint, OUT rows bigint, OUT bytes bigint,
-	OUT load float8, OUT scattered_load float8)
+	OUT load float8, OUT load_by_rows float8, OUT scattered_load float8)
 	RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 

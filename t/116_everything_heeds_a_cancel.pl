@@ -69,6 +69,12 @@ $node->safe_psql('postgres', 'DELETE FROM items WHERE id > 10000');
 heeds('dead rows', "SELECT count(*) FROM ($nearest) s", 'SET gpuann.exact = on;');
 heeds('VACUUM', 'VACUUM items');
 right_after($node, 'everything done');
+
+# Words that codes of lists have in common, which many rows of few kinds take long to find.
+$node->safe_psql('postgres', "CREATE TABLE listed (v vector(128)); INSERT INTO listed SELECT vec(i % 50, 128) FROM generate_series(1, 8000) i;
+	CREATE INDEX listed_v ON listed USING gpuann (v vector_l2_ops) WITH (method = ivfpq, quantizer = pq, pq_m = 64, lists = 2)");
+heeds('encoding of lists', "SELECT count(*) FROM gpuann_list_encoding('listed_v')");
+cancelled('encoding of lists', "SELECT gpuann_list_encoding('listed_v') FROM generate_series(1, 10000)");
 $node->stop;
 
 done_testing();

@@ -8,50 +8,8 @@
  * from the definition. Rows are clustered; worlds also have rows far from the
  * origin, of very different lengths, with few large elements, and equal ones.
  */
-#include <stdarg.h>
-
 #include "codes_test.h"
 #include "engine/quantizer/sums.h"
-
-static int	number;
-static bool all = true;
-static char failure[256];
-
-void
-test_fails(const char *format,...)
-{
-	va_list		arguments;
-
-	if (failure[0] != '\0')
-		return;
-	va_start(arguments, format);
-	vsnprintf(failure, sizeof(failure), format, arguments);
-	va_end(arguments);
-}
-
-void
-report(const char *promise)
-{
-	bool		right = failure[0] == '\0';
-
-	printf("%sok %d - codes: %s\n", right ? "" : "not ", ++number, promise);
-	if (!right)
-		printf("# %s\n", failure);
-	all &= right;
-	failure[0] = '\0';
-}
-
-void *
-need(size_t bytes)
-{
-	void	   *memory = aligned_alloc(64, (bytes + 127) / 64 * 64);
-
-	if (memory == NULL)
-		exit(2);
-	return memory;
-}
-
-uint64_t	random_state = 1;
 
 /* About normal. */
 double
@@ -180,6 +138,7 @@ test_shapes(void)
 int
 main(void)
 {
+	promises_of = "codes";
 	test_kmeans_threads();
 	if (!SEVERAL_THREADS_ONLY)
 	{
@@ -192,6 +151,5 @@ main(void)
 		test_estimates();
 		test_recall();
 	}
-	printf("1..%d\n", number);
-	return all ? 0 : 1;
+	return promises_end();
 }

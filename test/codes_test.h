@@ -15,27 +15,9 @@
 #include "engine/quantizer/kmeans.h"
 #include "engine/quantizer/nearest.h"
 #include "engine/quantizer/quantizer.h"
-#include "engine/quantizer/random.h"
+#include "promises.h"
 
 /* ---- codes_test.c ---- */
-
-/* Let the running test fail; the first reason counts. */
-extern void test_fails(const char *format,...) __attribute__((format(printf, 1, 2)));
-
-#define CHECK(condition) \
-	do \
-	{ \
-		if (!(condition)) \
-			test_fails("%s, line %d: %s", __FILE__, __LINE__, #condition); \
-	} while (0)
-
-/* End a test. */
-extern void report(const char *promise);
-
-/* Memory aligned to a cache line. */
-extern void *need(size_t bytes);
-
-extern uint64_t random_state;
 
 /* About normal. */
 extern double normal(void);

@@ -68,7 +68,8 @@ make_codes(uint32_t rows, uint32_t parts, uint32_t groups, double noise)
 static CoocSets *
 mine(const unsigned char *codes, uint32_t rows, uint32_t parts, uint32_t most, CoocChoice choice)
 {
-	CoocMining	mining = {codes, parts, rows, parts, most, 7, choice};
+	CoocMining	mining = {.codes = codes, .stride = parts, .rows = rows, .parts = parts,
+						  .most = most, .seed = 7, .choice = choice};
 
 	return cooc_mine(&mining);
 }
@@ -231,6 +232,37 @@ test_samples(void)
 	report("sets of a sample serve a list of many rows");
 }
 
+/* Give up at the so-manieth question. */
+static bool
+give_up(void *context)
+{
+	uint32_t   *left = context;
+
+	return *left > 0 && --*left == 0;
+}
+
+static void
+test_stop(void)
+{
+	unsigned char *codes = make_codes(3000, 16, 30, .1);
+	uint32_t	left = 0;
+	CoocMining	mining = {.codes = codes, .stride = 16, .rows = 3000, .parts = 16, .seed = 7,
+						  .choice = COOC_COVER, .stop = give_up, .context = &left};
+	CoocSets   *sets = cooc_mine(&mining);
+
+	CHECK(sets != NULL && sets->count > 100);
+	free(sets);
+	for (uint32_t at = 1; at < 4000; at = at * 3 / 2 + 1)
+	{
+		left = at;
+		sets = cooc_mine(&mining);
+		CHECK((sets == NULL) == (left == 0));
+		free(sets);
+	}
+	free(codes);
+	report("mining stops when it is told to");
+}
+
 void
 test_cooc(void)
 {
@@ -239,4 +271,5 @@ test_cooc(void)
 	test_planted();
 	test_gate();
 	test_samples();
+	test_stop();
 }

@@ -51,12 +51,18 @@ static const Case *const groups[] = {
 	more_cases,	  grow_cases,  crowd_cases,	 cycle_cases,	  tile_cases,	few_cases,
 	far_cases,	  link_cases,  filter_cases, start_cases,	  repair_cases, device_cases,
 	degree_cases, batch_cases, halves_cases, equal_cases,	  length_cases,	outlier_cases,
-	list_cases,	  list_job_cases,	 list_cooc_cases};
+	list_cases,	  list_job_cases,	 list_cooc_cases, list_probe_cases,
+	list_twin_cases};
 static jmp_buf leave;
 static char why[512];
 static Piece *pieces;
 static uint64_t random_state;
 static unsigned counts[4];
+
+/* not acted on now: the CPU engine beside the one under test, or that */
+static const EngineOps *other_ops;
+static Engine *other_engine;
+static bool acts_on_cpu;
 
 /* End the case as failed. */
 void
@@ -139,6 +145,35 @@ clock_seconds(void)
 	return (double) now.tv_sec + (double) now.tv_nsec * 1e-9;
 }
 
+void
+act_on_cpu(bool cpu)
+{
+	const EngineOps *own = ops;
+	Engine	   *current = engine;
+
+	if (cpu == acts_on_cpu)
+		return;
+	ops = cpu ? cpu_engine_ops() : other_ops;
+	engine = other_engine;
+	other_ops = own;
+	other_engine = current;
+	acts_on_cpu = cpu;
+	if (engine == NULL)
+		engine = open_engine(&(EngineConfig) {.device = -1}, ENGINE_OK);
+}
+
+/* Close what a case has opened. */
+static void
+close_engines(void)
+{
+	act_on_cpu(false);
+	if (engine != NULL)
+		ops->close(engine);
+	if (other_engine != NULL)
+		other_ops->close(other_engine);
+	engine = other_engine = NULL;
+}
+
 /*
  * Run one case in an engine of its own, so that what one leaves behind cannot
  * help or hurt another.
@@ -164,8 +199,7 @@ run_case(const Case *run)
 	}
 	else
 		outcome = (Outcome) jumped;
-	if (engine != NULL)
-		ops->close(engine);
+	close_engines();
 	free_pieces();
 	counts[outcome]++;
 	if (outcome == PASSED)

@@ -68,6 +68,8 @@ extern const Case outlier_cases[];
 extern const Case list_cases[];
 extern const Case list_job_cases[];
 extern const Case list_cooc_cases[];
+extern const Case list_probe_cases[];
+extern const Case list_twin_cases[];
 
 /* End the case: it failed, or cannot be run here. */
 extern void fail(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));
@@ -134,6 +136,10 @@ extern World *world_create_in(Residency residency, ElementType type, Metric metr
 /* The same with graph rows of another degree than 32. */
 extern World *world_create_of_degree(uint32_t degree, ElementType type, Metric metric,
 									 uint32_t dims, uint32_t room, uint32_t capacity, Shape shape);
+/* The same with a residency, and lists. */
+extern World *world_create_lists_in(Residency residency, const ListSpec *lists, ElementType type,
+									Metric metric, uint32_t dims, uint32_t room,
+									uint32_t capacity, Shape shape);
 /* A mirror with lists; the case is skipped where the engine has none. */
 extern World *world_create_lists(const ListSpec *lists, ElementType type, Metric metric,
 								 uint32_t dims, uint32_t room, uint32_t capacity, Shape shape);
@@ -169,6 +175,12 @@ extern void model_walk(const World *world, const EngineQuery *query, ModelWalk *
 extern void reference_variations(const World *world, uint32_t rounds);
 
 /* ---- driving the engine ---- */
+
+/*
+ * Let everything that follows act on the CPU engine, which is opened for this
+ * case, or again on the engine under test.
+ */
+extern void act_on_cpu(bool cpu);
 
 /* Close the engine and open it again. */
 extern void reopen(const EngineConfig *config);

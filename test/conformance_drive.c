@@ -37,6 +37,7 @@ open_engine(const EngineConfig *config, EngineStatus expected)
 void
 reopen(const EngineConfig *config)
 {
+	act_on_cpu(false);
 	if (engine != NULL)
 		ops->close(engine);
 	engine = NULL;

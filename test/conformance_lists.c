@@ -79,9 +79,8 @@ list_query_init(EngineQuery *query, const World *world, uint32_t k, uint32_t pro
 	query->rerank = rerank;
 }
 
-/* Let a query vary: bounds, filters, exclusions. */
-static void
-vary_query(EngineQuery *query, const World *world, uint32_t number)
+void
+list_query_vary(EngineQuery *query, const World *world, uint32_t number)
 {
 	uint32_t	words = world->rows / 64 + 1;
 	uint64_t   *bits = allocate(words * sizeof(uint64_t));
@@ -121,7 +120,7 @@ check_lists_exact(const World *world, uint32_t lists, const char *what)
 		list_query_init(&queries[i], world, i % 7 == 6 ? world->rows + 5 : 1 + i, lists + i % 2,
 						ENGINE_RERANK_ALL,
 						i % 3 == 0 ? world_vector(world, random_below(world->rows)) : vector);
-		vary_query(&queries[i], world, i / 2);
+		list_query_vary(&queries[i], world, i / 2);
 	}
 	queries_run(queries, QUERIES);
 	for (uint32_t i = 0; i < QUERIES; i++)

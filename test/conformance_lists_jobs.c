@@ -86,9 +86,8 @@ check_codes(const World *world, const ListSpec *spec, const LinkResult *link, co
 		  "decoded rows are %g from theirs, centroids %g", errors, residuals);
 }
 
-/* Link everything and keep the result. */
-static JobId
-link_and_keep(const World *world, LinkResult *result)
+JobId
+world_link_and_keep(const World *world, LinkResult *result)
 {
 	EngineJob	job = {.kind = JOB_LINK, .mirror = world->mirror};
 	JobProgress progress;
@@ -114,7 +113,7 @@ lists_codes_are_the_quantizers(void)
 
 		world_append(world, 2000);
 		world_train(world, &trained);
-		id = link_and_keep(world, &link);
+		id = world_link_and_keep(world, &link);
 		CHECK(link.count == 2000 && world_info(world).pending == 0 &&
 			  world_info(world).linked == 2000, "%u of 2000 rows were linked", link.count);
 		for (uint32_t i = 0; i < link.count; i++)
@@ -127,9 +126,76 @@ lists_codes_are_the_quantizers(void)
 	}
 }
 
-/* Give a mirror floats, in parts. */
+/* Read what a mirror says of all rows; it must be sound. */
 static void
-load_floats(const World *world, const float *floats, uint32_t count)
+read_rows(const World *world, const uint32_t *slots, uint32_t *rows, uint32_t *versions)
+{
+	EngineError error = {0};
+
+	must(ops->mirror_rows(engine, world->mirror, slots, world->rows, rows, versions, &error),
+		 &error, "mirror_rows");
+	for (uint32_t slot = 0; slot < world->rows; slot++)
+		CHECK(versions[slot] == 1 && (rows[slot] < LISTS || rows[slot] == NO_SLOT),
+			  "slot %u is of version %u in list %u", slot, versions[slot], rows[slot]);
+}
+
+/*
+ * Rows of mirrors can be read while codes of links are on their way: neither
+ * sees the other's.
+ */
+static void
+lists_rows_read_beside_links(void)
+{
+	ListSpec	spec = lists_of(0, LISTS, DIMS);
+	uint32_t   *slots = allocate(2000 * sizeof(uint32_t));
+	uint32_t   *rows = allocate(2000 * sizeof(uint32_t));
+	uint32_t   *versions = allocate(2000 * sizeof(uint32_t));
+	World	   *worlds[3];
+	LinkResult	trained[3];
+	JobId		ids[3];
+	uint32_t	left = 3;
+
+	for (uint32_t slot = 0; slot < 2000; slot++)
+		slots[slot] = slot;
+	for (uint32_t i = 0; i < 3; i++)
+	{
+		worlds[i] = world_create_lists(&spec, ELEMENT_FLOAT, METRIC_L2, DIMS, 2000, 2000,
+									   SHAPE_CLUSTERED);
+		world_append(worlds[i], 2000);
+		world_train(worlds[i], &trained[i]);
+	}
+	for (uint32_t i = 0; i < 3; i++)
+	{
+		EngineJob	job = {.kind = JOB_LINK, .mirror = worlds[i]->mirror};
+
+		ids[i] = start_job(&job);
+	}
+	while (left > 0)
+	{
+		left = 0;
+		for (uint32_t i = 0; i < 3; i++)
+		{
+			JobProgress progress;
+
+			CHECK(ops->job_poll(engine, ids[i], &progress) == ENGINE_OK, "a job is unknown");
+			left += !progress.completed;
+			read_rows(worlds[i], slots, rows, versions);
+		}
+	}
+	for (uint32_t i = 0; i < 3; i++)
+	{
+		JobProgress progress;
+		LinkResult	link;
+
+		must(end_job(ids[i], &progress), &progress.error, "link");
+		CHECK(ops->job_link_result(engine, ids[i], &link) == ENGINE_OK, "no result of a link");
+		check_codes(worlds[i], &spec, &link, trained[i].floats);
+		ops->job_release(engine, ids[i]);
+	}
+}
+
+void
+world_load_floats(const World *world, const float *floats, uint32_t count)
 {
 	for (uint32_t first = 0, part; first < count; first += part)
 	{
@@ -164,8 +230,8 @@ loaded_lists_answer_alike(void)
 			world_append(world[i], 2000);
 		}
 		world_train(world[0], &trained);
-		(void) link_and_keep(world[0], &link);
-		load_floats(world[1], trained.floats, trained.nfloats);
+		(void) world_link_and_keep(world[0], &link);
+		world_load_floats(world[1], trained.floats, trained.nfloats);
 		load.mirror = world[1]->mirror;
 		load.count = link.count;
 		load.slots = link.slots;
@@ -191,9 +257,8 @@ loaded_lists_answer_alike(void)
 	}
 }
 
-/* Give slots new vectors. */
-static void
-overwrite(World *world, uint32_t slot, uint64_t variant)
+void
+world_overwrite(World *world, uint32_t slot, uint64_t variant)
 {
 	EngineJob	job = {.kind = JOB_OVERWRITE, .mirror = world->mirror, .count = 1, .slots = &slot,
 		.versions = &world->versions[slot]};
@@ -231,7 +296,7 @@ lists_follow_changes(void)
 				if (world->live[slot])
 					world_kill(world, slot);
 				else
-					overwrite(world, slot, 5000000 + round * 1000 + i);
+					world_overwrite(world, slot, 5000000 + round * 1000 + i);
 			}
 			world_append(world, round == 5 ? 1500 : 100);
 			check_lists_exact(world, LISTS, "after changes");
@@ -452,7 +517,7 @@ lists_keep_to_memory(void)
 			memcpy(floats, trained.floats, trained.nfloats * sizeof(float));
 		}
 		else
-			load_floats(world, floats, trained.nfloats);
+			world_load_floats(world, floats, trained.nfloats);
 		ops->memory(engine, &after);
 		if (room == 0)
 			world_link_lists(world);
@@ -468,6 +533,54 @@ lists_keep_to_memory(void)
 			  (unsigned long long) after.used, (unsigned long long) before.used);
 		if (room == 0)
 			reopen(&config);
+	}
+}
+
+/* Memory of the host that an engine says it uses. */
+static uint64_t
+host_memory(void)
+{
+	EngineMemory memory;
+
+	ops->memory(engine, &memory);
+	return memory.host_used > 0 ? memory.host_used : memory.used;
+}
+
+/*
+ * What a job's result holds is counted until it is released: floats of a
+ * training, numbers and codes of a link, edges of a graph.
+ */
+static void
+results_are_counted(void)
+{
+	ListSpec	spec = lists_of(0, LISTS, DIMS);
+	World	   *world = world_create_lists(&spec, ELEMENT_FLOAT, METRIC_L2, DIMS, 1500, 1500,
+										   SHAPE_CLUSTERED);
+	World	   *graph = world_create(ELEMENT_FLOAT, METRIC_L2, 8, 200, 200, SHAPE_CLUSTERED);
+	EngineJob	jobs[] = {{.kind = JOB_TRAIN, .mirror = world->mirror},
+						  {.kind = JOB_LINK, .mirror = world->mirror},
+						  {.kind = JOB_LINK, .mirror = graph->mirror, .ef_construction = 16}};
+
+	world_append(world, 1500);
+	world_append(graph, 200);
+	for (uint32_t i = 0; i < 3; i++)
+	{
+		uint64_t	before = host_memory();
+		uint64_t	bytes;
+		JobProgress progress;
+		LinkResult	result;
+		JobId		id = start_job(&jobs[i]);
+
+		must(end_job(id, &progress), &progress.error, "a job with a result");
+		CHECK(ops->job_link_result(engine, id, &result) == ENGINE_OK, "no result");
+		bytes = result.nfloats * sizeof(float) +
+			(uint64_t) result.count * (sizeof(uint32_t) * (i == 2 ? 32 : 1) + result.code_bytes);
+		CHECK(bytes > 0 && host_memory() >= before + bytes,
+			  "job %u: %llu bytes are in use, %llu before, its result has %llu", i,
+			  (unsigned long long) host_memory(), (unsigned long long) before,
+			  (unsigned long long) bytes);
+		ops->job_release(engine, id);
+		CHECK(host_memory() < before + bytes, "job %u: its result is counted still", i);
 	}
 }
 
@@ -499,6 +612,7 @@ training_can_be_cancelled(void)
 
 const Case list_job_cases[] = {
 	{"lists_codes_are_the_quantizers", lists_codes_are_the_quantizers, false},
+	{"lists_rows_read_beside_links", lists_rows_read_beside_links, false},
 	{"lists_loaded_answer_alike", loaded_lists_answer_alike, false},
 	{"lists_follow_changes", lists_follow_changes, false},
 	{"lists_searched_beside_links", lists_searched_beside_links, false},
@@ -506,5 +620,6 @@ const Case list_job_cases[] = {
 	{"lists_refuse_what_is_wrong", lists_refuse_what_is_wrong, false},
 	{"lists_take_quantizers_that_there_are", lists_take_quantizers_that_there_are, false},
 	{"lists_keep_to_memory", lists_keep_to_memory, false},
+	{"lists_results_are_counted", results_are_counted, false},
 	{"lists_training_can_be_cancelled", training_can_be_cancelled, false},
 	{NULL, NULL, false}};

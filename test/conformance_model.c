@@ -201,13 +201,20 @@ World *
 world_create_lists(const ListSpec *lists, ElementType type, Metric metric, uint32_t dims,
 				   uint32_t room, uint32_t capacity, Shape shape)
 {
+	return world_create_lists_in(RESIDENCY_FULL, lists, type, metric, dims, room, capacity, shape);
+}
+
+World *
+world_create_lists_in(Residency residency, const ListSpec *lists, ElementType type, Metric metric,
+					  uint32_t dims, uint32_t room, uint32_t capacity, Shape shape)
+{
 	MirrorSpec spec = {.dims = dims,
 					   .type = type,
 					   .metric = metric,
 					   .method = METHOD_IVFPQ,
 					   .degree = 1,
 					   .capacity = capacity,
-					   .residency = RESIDENCY_FULL,
+					   .residency = residency,
 					   .placement = PLACEMENT_SINGLE,
 					   .device = -1,
 					   .lists = *lists};

@@ -280,6 +280,13 @@ fault_mirror_rows(Engine *engine, MirrorId id, const uint32_t *slots, uint32_t c
 }
 
 static EngineStatus
+fault_list_probes(Engine *engine, MirrorId id, uint64_t *counts, uint32_t count,
+				  EngineError *error)
+{
+	return engine->ops->list_probes(engine->real, id, counts, count, error);
+}
+
+static EngineStatus
 fault_submit(Engine *engine, EngineQuery *const *queries, uint32_t count, EngineError *error)
 {
 	struct timespec pause = {0, 10000000};
@@ -549,6 +556,7 @@ gpuann_engine_ops(void)
 		.mirror_create = fault_mirror_create,
 		.mirror_info = fault_mirror_info,
 		.mirror_rows = fault_mirror_rows,
+		.list_probes = fault_list_probes,
 		.submit = fault_submit,
 		.poll = fault_poll,
 		.job_submit = fault_job_submit,

@@ -120,6 +120,7 @@ typedef struct Search
 	uint32_t	method;
 	uint32_t	k;
 	uint32_t	ef;
+	uint32_t	probes;
 	uint32_t	has_beyond;
 	double		beyond_distance;
 	uint32_t	beyond_slot;
@@ -269,6 +270,7 @@ typedef struct TestCase
 
 extern const TestCase start_cases[];	/* protocol_test_start.c */
 extern const TestCase channel_cases[];	/* protocol_test_channels.c */
+extern const TestCase list_cases[];	/* protocol_test_lists.c */
 extern const TestCase link_cases[];	/* protocol_test_links.c */
 extern const TestCase several_cases[];	/* protocol_test_several.c */
 extern const TestCase load_cases[];	/* protocol_test_load.c */

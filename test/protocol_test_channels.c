@@ -292,7 +292,7 @@ fuzz_channel(World *world, AreaChannel *channel, uint64_t *random)
 	for (size_t i = offsetof(AreaChannel, request) / 4; i < offsetof(AreaChannel, status) / 4; i++)
 		((uint32_t *) channel)[i] = (uint32_t) next_random(random);
 	if ((right & 0xf) != 0)
-		channel->request.op = 1 + channel->request.op % CHANNEL_CODEBOOK;
+		channel->request.op = 1 + channel->request.op % CHANNEL_COUNT_LISTS;
 	if ((right & 0xf0) != 0)
 		channel->request.mirror = next_random(random) % 2 == 0 ? 0 : 1;
 	if ((right & 0xf00) != 0)
@@ -344,74 +344,6 @@ fuzz_channel(World *world, AreaChannel *channel, uint64_t *random)
 			world->area,
 			0))[channel->request.slots_offset % CHANNEL_DATA_BYTES / 4 / 512 + (uint32_t) i] =
 			(uint32_t) (right & 0x10000000 ? next_random(random) : next_random(random) % 100);
-}
-
-/* Send floats of a codebook. */
-static EngineStatus
-send_floats(World *world, int number, uint32_t first, uint32_t count)
-{
-	AreaChannel *channel = channel_prepare(world->area, number, CHANNEL_CODEBOOK, 1);
-	float	   *floats = channel_array(world->area, number, &channel->request.body_offset, 0,
-									   count * sizeof(float));
-
-	for (uint32_t i = 0; i < count; i++)
-		floats[i] = (float) (first + i);
-	channel->request.first_slot = first;
-	channel->request.count = count;
-	return channel_call(world->area, number);
-}
-
-/* A mirror of lists is filled and searched; what does not fit is refused. */
-static void
-lists_are_filled_and_searched(void)
-{
-	World	   *world = world_make(4, 2);
-	const uint32_t floats = 3 * TEST_DIMS;
-	AreaChannel *channel;
-	int			number;
-
-	if (!server_up(world, NULL) || !entry_load(world->area, 0, 10))
-	{
-		world_free(world);
-		return;
-	}
-	number = channel_claim(world->area);
-	(void) entry_claim(world->area, 1);
-	channel = channel_prepare(world->area, number, CHANNEL_CREATE, 1);
-	channel->request.spec = (MirrorSpec) {
-		.dims = TEST_DIMS, .type = ELEMENT_FLOAT, .metric = METRIC_L2, .method = METHOD_IVFPQ,
-		.degree = 1, .capacity = TEST_ROWS, .residency = RESIDENCY_FULL,
-		.placement = PLACEMENT_SINGLE, .device = -1, .lists = {3, QUANTIZER_INT8, 8, 0, 5}
-	};
-	if (channel_call(world->area, number) != ENGINE_OK ||
-		entry_append(world->area, number, 1, 0, 10) != ENGINE_OK)
-		case_fails("no mirror of lists: %.100s", channel->error);
-	else if (send_floats(world, number, 1, 1) != ENGINE_INVALID ||
-			 send_floats(world, number, 0, floats + 1) != ENGINE_INVALID)
-		case_fails("floats that do not follow are taken");
-	else if (send_floats(world, number, 0, 5) != ENGINE_OK ||
-			 send_floats(world, number, 5, floats - 5) != ENGINE_OK)
-		case_fails("floats are refused: %.100s", channel->error);
-	else if (send_floats(world, number, floats, 1) != ENGINE_INVALID)
-		case_fails("floats behind the last are taken");
-	channel = channel_prepare(world->area, number, CHANNEL_GRAPH, 1);
-	for (uint32_t i = 0; i < 2; i++)
-	{
-		uint32_t   *slots =
-			channel_array(world->area, number, &channel->request.slots_offset, 0, 4);
-		uint32_t   *rows = channel_array(world->area, number, &channel->request.body_offset, 4, 4);
-
-		*slots = 7;
-		*rows = i == 0 ? 3 : 2;
-		channel->request.count = 1;
-		if (channel_call(world->area, number) != (i == 0 ? ENGINE_INVALID : ENGINE_OK))
-			case_fails("list %u of 3: %.100s", *rows, channel->error);
-		channel = channel_prepare(world->area, number, CHANNEL_GRAPH, 1);
-	}
-	channel_release(world->area, number);
-	(void) works(world, 0, 0);
-	(void) works(world, 1, 0);
-	world_free(world);
 }
 
 static void
@@ -781,7 +713,6 @@ const TestCase channel_cases[] = {
 	{"spoilt_requests_are_refused", spoilt_requests_are_refused},
 	{"random_requests_do_no_harm", random_requests_do_no_harm},
 	{"random_words_do_no_harm", random_words_do_no_harm},
-	{"lists_are_filled_and_searched", lists_are_filled_and_searched},
 	{"random_channels_do_no_harm", random_channels_do_no_harm},
 	{NULL, NULL}
 };

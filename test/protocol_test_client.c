@@ -153,6 +153,7 @@ client_post(Client *client, const Search *search)
 	payload->query.method = search->method;
 	payload->query.k = search->k;
 	payload->query.ef = search->ef;
+	payload->query.probes = search->probes;
 	payload->query.vector_bytes = sizeof(search->vector);
 	payload->query.has_beyond = search->has_beyond;
 	payload->query.beyond_distance = search->beyond_distance;

@@ -375,6 +375,12 @@ stub_mirror_rows(Engine *engine, MirrorId id, const uint32_t *slots, uint32_t co
 	return ENGINE_OK;
 }
 
+static EngineStatus
+stub_list_probes(Engine *engine, MirrorId id, uint64_t *counts, uint32_t count, EngineError *error)
+{
+	return fail(error, ENGINE_UNSUPPORTED, "there are no lists");
+}
+
 /* The square of the distance of a query from a row. */
 static double
 distance(const StubMirror *mirror, const float *query, uint32_t slot)
@@ -764,6 +770,7 @@ gpuann_engine_ops(void)
 		.mirror_create = stub_mirror_create,
 		.mirror_info = stub_mirror_info,
 		.mirror_rows = stub_mirror_rows,
+		.list_probes = stub_list_probes,
 		.submit = stub_submit,
 		.poll = stub_poll,
 		.job_submit = stub_job_submit,

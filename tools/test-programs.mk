@@ -15,6 +15,7 @@
 #   walks_test        cuda/tests/walks_test.cu and the whole engine on this processor: its walks beside a model's; walks_device for a GPU
 #   lists_search_test  cuda/tests/lists_search_test.cu and the whole engine on this processor: searches of lists beside a model's; lists_search_device
 #   lists_code_test   cuda/tests/lists_code_test.cu likewise: rows on their way into lists beside src/engine/quantizer; lists_code_device for a GPU
+#   lists_jobs_test   cuda/tests/lists_jobs_test.cu and the whole engine on this processor: jobs of lists, seen from within
 #   products_test     cuda/tests/products_test.cu: products of tiles beside the bound of their error, and the boxes of rows that are copied
 #   products_device   the same for a GPU, where tensor cores make the products
 #   select_device     the same as select_test for a GPU (make test/build/select_device; not among test-programs, for it takes nvcc)
@@ -32,6 +33,8 @@ TEST_SERVER_SOURCES = $(filter-out src/server/main.c,$(wildcard src/server/*.c))
 TEST_SERVER = $(patsubst src/server/%.c,$(TEST_BUILD)/server/%.o,$(TEST_SERVER_SOURCES))
 # $(1): a test program, $(2): what it has if it has the server.
 WITH_SERVER = $(if $(filter protocol_test,$(1)),$(2))
+# Tests of promises (test/promises.h) share a file.
+TEST_SOURCES = $(wildcard test/$(1)*.c) $(if $(filter units_test codes_test,$(1)),test/promises.c)
 SAN = $(patsubst %.o,$(TEST_BUILD)/san/%.o,$(1))
 TSAN = $(patsubst %.o,$(TEST_BUILD)/tsan/%.o,$(1))
 TEST_OBJECT = $(patsubst test/%.c,$(TEST_BUILD)/%.o,$(1))
@@ -47,7 +50,8 @@ TEST_ENGINES += $(TEST_BUILD)/cuda_emulated.so
 endif
 ifneq ($(wildcard cuda/tests/*.cu),)
 TEST_ENGINES += $(TEST_BUILD)/select_test $(TEST_BUILD)/select_test-san $(TEST_BUILD)/song_test $(TEST_BUILD)/song_test-san $(TEST_BUILD)/memory_test \
-	$(TEST_BUILD)/walks_test $(TEST_BUILD)/products_test $(TEST_BUILD)/lists_search_test $(TEST_BUILD)/lists_code_test
+	$(TEST_BUILD)/walks_test $(TEST_BUILD)/products_test $(TEST_BUILD)/lists_search_test $(TEST_BUILD)/lists_code_test \
+	$(TEST_BUILD)/lists_jobs_test
 endif
 TEST_PROGRAMS = $(TEST_ENGINES) $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance conformance-san) \
 	$(foreach t,$(TEST_NAMES),$(t) $(t)-san $(t)-tsan))
@@ -198,13 +202,13 @@ endif
 
 # $(1): the program's name.
 define test_program
-$(TEST_BUILD)/$(1): $(call TEST_OBJECT,$(wildcard test/$(1)*.c)) $(call WITH_SERVER,$(1),$(TEST_SERVER)) $(TEST_ENGINE)
+$(TEST_BUILD)/$(1): $(call TEST_OBJECT,$(call TEST_SOURCES,$(1))) $(call WITH_SERVER,$(1),$(TEST_SERVER)) $(TEST_ENGINE)
 	$$(CC) $$(PLAIN_CFLAGS) -o $$@ $$^ $$(PLAIN_LIBS)
 
-$(TEST_BUILD)/$(1)-san: $(call SAN,$(patsubst %.c,%.o,$(wildcard test/$(1)*.c) $(call WITH_SERVER,$(1),$(TEST_SERVER_SOURCES))) $(TEST_ENGINE))
+$(TEST_BUILD)/$(1)-san: $(call SAN,$(patsubst %.c,%.o,$(call TEST_SOURCES,$(1)) $(call WITH_SERVER,$(1),$(TEST_SERVER_SOURCES))) $(TEST_ENGINE))
 	$$(CC) $$(PLAIN_CFLAGS) $$(SANITIZE) -o $$@ $$^ $$(PLAIN_LIBS)
 
-$(TEST_BUILD)/$(1)-tsan: $(call TSAN,$(patsubst %.c,%.o,$(wildcard test/$(1)*.c) $(call WITH_SERVER,$(1),$(TEST_SERVER_SOURCES))) $(TEST_ENGINE))
+$(TEST_BUILD)/$(1)-tsan: $(call TSAN,$(patsubst %.c,%.o,$(call TEST_SOURCES,$(1)) $(call WITH_SERVER,$(1),$(TEST_SERVER_SOURCES))) $(TEST_ENGINE))
 	$$(CC) $$(PLAIN_CFLAGS) -fsanitize=thread -o $$@ $$^ $$(PLAIN_LIBS)
 endef
 $(foreach t,$(TEST_NAMES),$(eval $(call test_program,$(t))))

@@ -90,6 +90,7 @@ measure_training(const char *what, const ListsTraining &training, uint32_t clust
 {
 	uint32_t dims = training.shape.dims;
 	unsigned char *memory = device_memory<unsigned char>(lists_learn_bytes(&training, set.rows));
+	void *shared;
 	ListsLearn *learn;
 	double inertia,
 		longest = 0;
@@ -97,13 +98,14 @@ measure_training(const char *what, const ListsTraining &training, uint32_t clust
 		total;
 	bool over = false;
 
+	must(cudaHostAlloc(&shared, LISTS_LEARN_SHARED, cudaHostAllocDefault), "pinned memory");
 	make_rows_kernel<<<set.rows, 128, 0, stream>>>((float *) memory, set.rows, dims, clusters);
 	must(cudaStreamSynchronize(stream), "the device");
 
 	auto begin = std::chrono::steady_clock::now();
 
-	learn = lists_learn_begin(&training, memory, set.rows, (uint32_t) device.multiProcessorCount,
-							  stream);
+	learn = lists_learn_begin(&training, memory, shared, set.rows,
+							  (uint32_t) device.multiProcessorCount, stream);
 	if (learn == NULL)
 		exit(1);
 	while (!over)
@@ -125,6 +127,7 @@ measure_training(const char *what, const ListsTraining &training, uint32_t clust
 		   took.count() * 1000, total, longest * 1000, inertia);
 	fflush(stdout);
 	must(cudaFree(memory), "memory");
+	must(cudaFreeHost(shared), "pinned memory");
 }
 
 /* Encode all rows by a quantizer, piece by piece. */

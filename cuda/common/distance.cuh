@@ -268,18 +268,15 @@ widen_query(const MirrorView &mirror, const Bits *stored, float *elements)
 }
 
 /*
- * Bring a query into shared memory, widened and padded, and compute its norm if
- * the metric wants it. All threads of the block; norm_place is a shared double.
+ * A query whose elements are in shared memory, after a barrier: its norm is
+ * computed if the metric wants it. All threads of the block; norm_place is a
+ * shared double.
  */
-template <typename T>
 __device__ static inline QueryVector
-load_query(const MirrorView &mirror, const unsigned char *stored, float *elements,
-		   double *norm_place)
+query_of(const MirrorView &mirror, const float *elements, double *norm_place)
 {
 	QueryVector query = {elements, 0, 0};
 
-	widen_query(mirror, (const T *) stored, elements);
-	__syncthreads();
 	if (mirror.metric == METRIC_COSINE)
 	{
 		if (threadIdx.x < WARP)
@@ -295,6 +292,17 @@ load_query(const MirrorView &mirror, const unsigned char *stored, float *element
 		query.inverse_length = rsqrtf((float) query.norm);
 	}
 	return query;
+}
+
+/* Bring a query into shared memory, widened and padded; else as query_of(). */
+template <typename T>
+__device__ static inline QueryVector
+load_query(const MirrorView &mirror, const unsigned char *stored, float *elements,
+		   double *norm_place)
+{
+	widen_query(mirror, (const T *) stored, elements);
+	__syncthreads();
+	return query_of(mirror, elements, norm_place);
 }
 
 template <typename T>
@@ -347,29 +355,42 @@ exact_key(const MirrorView &mirror, const QueryVector &query, uint32_t slot, boo
 }
 
 /*
- * The exact key of a row, which lies in memory or on the chip, by eight lanes,
- * one of the definition's accumulators each; in all of them. With few rows that
- * is done sooner than by pairs, which read most at a time. Whole warps.
+ * The exact sum over the elements of a query and a row, STEP and ROW_STEP
+ * places apart, by eight lanes, one of the definition's accumulators each; in
+ * all of them. Whole warps.
  */
-template <typename T, int TERM, bool ON_CHIP>
+template <int TERM, uint32_t STEP, uint32_t ROW_STEP, int UNROLLED, typename T>
+__device__ static inline double
+wide_sum(const float *query, const T *row, uint32_t dims, bool active)
+{
+	double sum = 0;
+
+	if (active)
+	{
+#pragma unroll (UNROLLED)
+		for (uint32_t i = threadIdx.x % EXACT_LANES; i < dims; i += EXACT_LANES)
+			add_term<TERM>(&sum, query[i * STEP], (float) row[i * ROW_STEP]);
+	}
+	/* a sum of two is the same in either order */
+	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 4));
+	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 2));
+	return __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 1));
+}
+
+/*
+ * The exact key of a row, which lies in memory or on the chip, by eight lanes;
+ * in all of them. With few rows that is done sooner than by pairs, which read
+ * most at a time. Whole warps.
+ */
+template <typename T, int TERM, bool ON_CHIP, uint32_t STEP = 1>
 struct WideMeasure
 {
 	__device__ static inline Key key(const MirrorView &mirror, const QueryVector &query,
 									 const unsigned char *stored, uint32_t slot, bool active)
 	{
-		const T *row = (const T *) stored;
-		double sum = 0;
+		double sum = wide_sum<TERM, STEP, 1, ON_CHIP ? 4 : 8>(
+			query.elements, (const T *) stored, mirror.dims, active);
 
-		if (active)
-		{
-#pragma unroll (ON_CHIP ? 4 : 8)
-			for (uint32_t i = threadIdx.x % EXACT_LANES; i < mirror.dims; i += EXACT_LANES)
-				add_term<TERM>(&sum, query.elements[i], (float) row[i]);
-		}
-		/* a sum of two is the same in either order */
-		sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 4));
-		sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 2));
-		sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 1));
 		if (TERM == TERM_PRODUCT)
 			sum = exact_finish(mirror.metric, sum, query.norm,
 							   active && mirror.metric == METRIC_COSINE ? mirror.norms[slot] : 0);
@@ -378,7 +399,7 @@ struct WideMeasure
 };
 
 template <bool ON_CHIP>
-struct WideMeasure<Bits, TERM_BITS, ON_CHIP>
+struct WideMeasure<Bits, TERM_BITS, ON_CHIP, 1>
 {
 	__device__ static inline Key key(const MirrorView &mirror, const QueryVector &query,
 									 const unsigned char *stored, uint32_t, bool active)

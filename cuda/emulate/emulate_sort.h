@@ -69,7 +69,7 @@ struct DeviceRadixSort
 			std::sort(now.Alternate(), now.Alternate() + n);
 		});
 		keys.selector ^= 1;
-		return cudaSuccess;
+		return cudaGetLastError();
 	}
 
 	template <typename K, typename V>
@@ -85,7 +85,7 @@ struct DeviceRadixSort
 		emulate_enqueue(stream, [=] { sort(keys, values, n); });
 		keys.selector ^= 1;
 		values.selector ^= 1;
-		return cudaSuccess;
+		return cudaGetLastError();
 	}
 };
 } // namespace cub

@@ -11,6 +11,10 @@
  * pieces of work: as on a real one, the error stays, calls return it, and no
  * function of the host is called any more. The device is whole again when all
  * its streams are destroyed.
+ *
+ * GPUANN_EMULATE_SCARCE=n lets one copy, memset or launch, after n others, find
+ * no memory: it is not done, and the error is the last one until it is asked
+ * for.
  */
 #include <chrono>
 #include <condition_variable>
@@ -19,6 +23,7 @@
 #include <mutex>
 #include <stdlib.h>
 #include <string.h>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -141,6 +146,28 @@ state_of_device()
 	return failed ? cudaErrorUnknown : cudaSuccess;
 }
 
+/* Of the thread that calls; there is one that may be refused something. */
+static cudaError_t last_error = cudaSuccess;
+
+/* Whether this piece of work finds no memory, as the environment says. */
+static bool
+finds_no_memory()
+{
+	const char *left = getenv("GPUANN_EMULATE_SCARCE");
+	long n = left != NULL ? atol(left) : 1;
+
+	if (left == NULL)
+		return false;
+	if (n > 0)
+	{
+		setenv("GPUANN_EMULATE_SCARCE", std::to_string(n - 1).c_str(), 1);
+		return false;
+	}
+	unsetenv("GPUANN_EMULATE_SCARCE");
+	last_error = cudaErrorMemoryAllocation;
+	return true;
+}
+
 static cudaError_t
 add_work(EmulatedStream *stream, Work work)
 {
@@ -155,19 +182,24 @@ add_work(EmulatedStream *stream, Work work)
 void
 emulate_enqueue(cudaStream_t stream, std::function<void()> act)
 {
-	add_work(stream, {std::move(act), NULL, 0, false});
+	if (!finds_no_memory())
+		add_work(stream, {std::move(act), NULL, 0, false});
 }
 
 cudaError_t
 cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t stream)
 {
-	return add_work(stream, {[=] { memcpy(to, from, bytes); }, NULL, 0, false});
+	return finds_no_memory()
+			   ? last_error
+			   : add_work(stream, {[=] { memcpy(to, from, bytes); }, NULL, 0, false});
 }
 
 cudaError_t
 cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
 {
-	return add_work(stream, {[=] { memset(to, value, bytes); }, NULL, 0, false});
+	return finds_no_memory()
+			   ? last_error
+			   : add_work(stream, {[=] { memset(to, value, bytes); }, NULL, 0, false});
 }
 
 cudaError_t
@@ -325,6 +357,8 @@ cudaError_t
 cudaGetLastError()
 {
 	std::lock_guard<std::mutex> lock(device_lock);
+	cudaError_t error = failed ? cudaErrorUnknown : last_error;
 
-	return state_of_device();
+	last_error = cudaSuccess;
+	return error;
 }

@@ -359,7 +359,7 @@ exact_launch(const CudaEngine *engine, const BatchStream *bstream, uint32_t max_
 static bool
 reads_in_place(const BatchStream *bstream, size_t bytes)
 {
-	return bytes <= ZERO_COPY_MOST && bstream->mirror->nlisted <= PENDING_ALONE;
+	return (is_graph(bstream->kind) || bstream->kind == BATCH_LISTS) && bytes <= ZERO_COPY_MOST && bstream->mirror->nlisted <= PENDING_ALONE;
 }
 
 /* Stage a batch and copy it in, or leave it to be read where it is. */
@@ -386,8 +386,7 @@ send_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill, uint
 		stage_task(bstream, i, &used);
 	}
 	bstream->nresults = (uint32_t) used.results;
-	bstream->read_in_place =
-		is_graph(bstream->kind) && reads_in_place(bstream, queries + used.vectors);
+	bstream->read_in_place = reads_in_place(bstream, queries + used.vectors);
 	bstream->at_once = false;
 	if (bstream->kind == BATCH_EXACT)
 	{
@@ -525,10 +524,17 @@ launch_lists(const CudaEngine *engine, const BatchStream *bstream, const BatchFi
 	launch.batch = bstream->view;
 	launch.batch.heads = bstream->heads;
 	launch.batch.results = bstream->results;
+	if (bstream->read_in_place)
+	{
+		launch.batch.queries = bstream->queries;
+		launch.batch.vectors = bstream->vectors;
+	}
+	launch.batch.generation = bstream->generation;
 	launch.lists = lists_view(bstream->mirror);
 	launch.queries = bstream->ntasks;
 	launch.max_k = fill->max_k;
 	launch.max_probes = at_most(fill->max_probes, launch.lists.lists);
+	launch.rows_are_far = bstream->mirror->may_be_far;
 	launch.max_rerank = fill->max_rerank;
 	launch.any_admitted = fill->apart;
 	launch.state_bytes = STATE_ROOM;
@@ -666,29 +672,29 @@ launch_kernels(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
 								   : launch_exact(engine, bstream, fill);
 }
 
+/* Whether kernels of a batch write to the host's memory and raise the flag. */
+static bool
+ends_itself(const BatchStream *bstream)
+{
+	return is_graph(bstream->kind) || bstream->kind == BATCH_LISTS || bstream->at_once;
+}
+
 /* Launch a batch that is staged. */
 static bool
 launch_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
 {
-	bool graph = is_graph(bstream->kind);
-
 	bstream->patience_us = patience_us(bstream, fill);
 	if (!wait_for_change(engine, bstream) ||
 		!gpu_check(&engine->failure, launch_kernels(engine, bstream, fill),
 				   "the launch of a batch"))
 		return false;
-	if (bstream->kind == BATCH_LISTS)
-	{
-		if (!raise_flag(engine, bstream))
-			return false;
-	}
-	else if (is_stream(bstream->kind))
+	if (is_stream(bstream->kind))
 	{
 		bstream->last_part = !host_rows_more(engine);
 		if (!launch_part(engine, bstream))
 			return false;
 	}
-	else if (!graph && !bstream->at_once && !finish_exact(engine, bstream))
+	else if (!ends_itself(bstream) && !finish_exact(engine, bstream))
 		return false;
 	__atomic_store_n(&bstream->watched, bstream->generation, __ATOMIC_RELEASE);
 	engine_set_in_flight(engine);
@@ -698,7 +704,7 @@ launch_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
 bool
 batch_launch_staged(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill, size_t bytes)
 {
-	bstream->read_in_place = is_graph(bstream->kind) && reads_in_place(bstream, bytes);
+	bstream->read_in_place = reads_in_place(bstream, bytes);
 	return (bstream->read_in_place ||
 			batch_copy_in(engine, bstream, bstream->view.queries, bstream->input, bytes)) &&
 		   launch_batch(engine, bstream, fill);

@@ -100,17 +100,18 @@ batch_streams_open(CudaEngine *engine, EngineError *error)
 {
 	BatchStream measured;
 	size_t pinned = lay_out_pinned(&measured, (unsigned char *) 256);
+	size_t bytes = BATCH_STREAMS * pinned + PIECES * PIECE_BYTES + LISTS_LEARN_SHARED;
 	size_t sort_bytes;
 
 	if (!GPU(&engine->failure, exact_sort_bytes(&sort_bytes)) ||
 		!GPU(&engine->failure,
-			 cudaHostAlloc((void **) &engine->pinned, BATCH_STREAMS * pinned + PIECES * PIECE_BYTES,
-						   cudaHostAllocMapped)))
+			 cudaHostAlloc((void **) &engine->pinned, bytes, cudaHostAllocMapped)))
 	{
 		gpu_failed(&engine->failure, error);
 		return false;
 	}
-	engine->host_pinned = BATCH_STREAMS * pinned + PIECES * PIECE_BYTES;
+	engine->host_pinned = bytes;
+	engine->learn_shared = engine->pinned + bytes - LISTS_LEARN_SHARED;
 	for (uint32_t i = 0; i < BATCH_STREAMS; i++)
 		if (!open_batch_stream(engine, &engine->streams[i], engine->pinned + i * pinned,
 					   sort_bytes > STATE_ROOM ? sort_bytes : STATE_ROOM, error))

@@ -335,15 +335,19 @@ open_pieces(CudaEngine *engine, EngineError *error)
 		return false;
 	if (!GPU(&engine->failure,
 			 cudaStreamCreateWithFlags(&engine->job_stream, cudaStreamNonBlocking)) ||
+		!GPU(&engine->failure,
+			 cudaStreamCreateWithFlags(&engine->counts_stream, cudaStreamNonBlocking)) ||
 		!GPU(&engine->failure, cudaStreamCreateWithFlags(&engine->job_bell, cudaStreamNonBlocking)))
 	{
 		gpu_failed(&engine->failure, error);
 		return false;
 	}
-	for (uint32_t i = 0; i < PIECES; i++)
+	for (uint32_t i = 0; i <= PIECES; i++)
 	{
 		engine->pieces[i].engine = engine;
-		engine->pieces[i].device = (unsigned char *) engine->piece_memory.base + i * PIECE_BYTES;
+		if (i < PIECES)
+			engine->pieces[i].device =
+				(unsigned char *) engine->piece_memory.base + i * PIECE_BYTES;
 		if (!GPU(&engine->failure,
 				 cudaEventCreateWithFlags(&engine->pieces[i].done, cudaEventDisableTiming)))
 		{
@@ -413,11 +417,13 @@ free_engine(CudaEngine *engine)
 	host_rows_close(engine);
 	batch_streams_close(engine);
 	tasks_release(engine);
-	for (uint32_t i = 0; i < PIECES; i++)
+	for (uint32_t i = 0; i <= PIECES; i++)
 		if (engine->pieces[i].done != NULL)
 			GPU(&engine->failure, cudaEventDestroy(engine->pieces[i].done));
 	if (engine->job_stream != NULL)
 		GPU(&engine->failure, cudaStreamDestroy(engine->job_stream));
+	if (engine->counts_stream != NULL)
+		GPU(&engine->failure, cudaStreamDestroy(engine->counts_stream));
 	if (engine->job_bell != NULL)
 		GPU(&engine->failure, cudaStreamDestroy(engine->job_bell));
 	if (engine->piece_memory.base != 0)
@@ -581,6 +587,20 @@ cuda_mirror_rows(Engine *handle, MirrorId id, const uint32_t *slots, uint32_t co
 	return mirror_rows(cuda(handle), mirror, slots, count, rows, versions, error);
 }
 
+static EngineStatus
+cuda_list_probes(Engine *handle, MirrorId id, uint64_t *counts, uint32_t count, EngineError *error)
+{
+	CudaEngine *engine = cuda(handle);
+	CudaMirror *mirror = NULL;
+	EngineStatus status = find_mirror(engine, id, &mirror, error);
+
+	if (status == ENGINE_OK)
+		status = engine_check_lists(mirror->lists == NULL ? 0 : mirror->lists->count, count, error);
+	if (status == ENGINE_OK && !lists_copy_probes(engine, mirror, counts))
+		status = gpu_failed(&engine->failure, error);
+	return status;
+}
+
 /* Move everything on that does not touch a query's outputs. */
 static void
 engine_move_on(CudaEngine *engine)
@@ -732,6 +752,7 @@ gpuann_engine_ops(void)
 	ops.mirror_create = cuda_mirror_create;
 	ops.mirror_info = cuda_mirror_info;
 	ops.mirror_rows = cuda_mirror_rows;
+	ops.list_probes = cuda_list_probes;
 	ops.submit = cuda_submit;
 	ops.poll = cuda_poll;
 	ops.job_submit = cuda_job_submit;

@@ -17,6 +17,7 @@
 #include "cuda/engine/host_pool.h"
 #include "cuda/engine/mirror_lists.h"
 #include "cuda/exact/exact.h"
+#include "cuda/lists/lists_learn.h"
 
 #define BATCH_STREAMS 4u						/* batches in flight */
 #ifndef BATCH_QUERIES
@@ -138,6 +139,15 @@ struct CudaMirror
 	CudaJob *last_job;
 	bool dropping;
 };
+
+/* Bytes of the bitmap of rows that repairs have deferred. */
+static inline size_t
+mirror_deferred_bytes(const CudaMirror *mirror)
+{
+	return mirror->deferred == NULL
+			   ? 0
+			   : ((size_t) mirror->deferred_rows / 32 + 1) * sizeof(uint32_t);
+}
 
 /* A query from submit to poll. */
 struct CudaTask
@@ -311,6 +321,7 @@ struct CudaJob
 	uint32_t shown_done; /* what JobProgress says */
 	uint32_t shown_total;
 	uint32_t in_flight; /* pieces */
+	bool fenced;		/* one of them, or one before, stands for all that a failed job launched */
 	uint32_t step;		/* of a stage that has several */
 	Piece *held;		/* a piece whose memory is read when it has been applied */
 	EngineStatus link_status; /* of a link: how it ended */
@@ -327,6 +338,12 @@ struct CudaJob
 	uint32_t nentries; /* as the mirror's, where has_entries */
 	uint64_t entry_points_sum;
 	bool has_entries;
+	/*
+	 * bytes of the host that are counted for it: until it is complete, and what
+	 * its result has, until it is released
+	 */
+	uint64_t work_bytes;
+	uint64_t result_bytes;
 	bool cancelled;
 	EngineStatus status;
 	EngineError error;
@@ -387,6 +404,8 @@ struct CudaEngine
 	MirrorId last_mirror;
 	BatchStream streams[BATCH_STREAMS];
 	unsigned char *pinned; /* all pinned memory */
+	unsigned char *learn_shared; /* of it, for the training of */
+	CudaJob *learner;			 /* ... this job; NULL: none is at it */
 	CudaTask *first_waiting;
 	CudaTask *last_waiting;
 	CudaTask *first_ended;
@@ -402,8 +421,9 @@ struct CudaEngine
 	HostPool pool;
 
 	cudaStream_t job_stream;
+	cudaStream_t counts_stream; /* counts of probes: nothing else is waited for */
 	cudaStream_t job_bell; /* as a batch stream's */
-	Piece pieces[PIECES];
+	Piece pieces[PIECES + 1]; /* the last has no memory: it only says what was launched before */
 	Range piece_memory;
 	CudaJob *jobs;
 	JobId last_job;
@@ -593,6 +613,8 @@ extern EngineStatus job_submit(CudaEngine *engine, const EngineJob *in, JobId *i
 							   EngineError *error);
 extern CudaJob *job_find(CudaEngine *engine, JobId id);
 extern void jobs_run(CudaEngine *engine);
+/* Count bytes of the host for a job, in its work_bytes or result_bytes. */
+extern void job_counts(CudaEngine *engine, uint64_t *counted, uint64_t bytes);
 extern void job_free(CudaEngine *engine, CudaJob *job);
 
 /*
@@ -625,6 +647,11 @@ extern void pieces_end(CudaEngine *engine);
  */
 extern Piece *piece_hold(CudaEngine *engine, CudaJob *job);
 extern void piece_release(CudaJob *job);
+/*
+ * Let a piece without memory stand for what the job stream holds now; false:
+ * not now.
+ */
+extern bool piece_send_fence(CudaEngine *engine, CudaJob *job);
 /* A piece that is not in flight, to be sent; NULL: there is none. */
 extern Piece *piece_free(CudaEngine *engine);
 /* Note that a piece is on its way. */

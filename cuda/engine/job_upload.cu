@@ -153,6 +153,14 @@ piece_send(CudaEngine *engine, CudaJob *job, Piece *piece)
 	return GPU(&engine->failure, cudaLaunchHostFunc(engine->job_bell, piece_applied, piece));
 }
 
+bool
+piece_send_fence(CudaEngine *engine, CudaJob *job)
+{
+	Piece *fence = &engine->pieces[PIECES];
+
+	return fence->job == NULL && piece_send(engine, job, fence);
+}
+
 Piece *
 piece_hold(CudaEngine *engine, CudaJob *job)
 {
@@ -321,13 +329,14 @@ piece_gap(CudaEngine *engine, CudaJob *job)
 
 	if (gap == 0)
 		return true;
-	if (!clear_new_bits(engine, mirror))
+	if (engine->pieces[PIECES].job != NULL || !clear_new_bits(engine, mirror))
 		return false;
 	LAUNCH(set_slots_kernel, blocks_for(gap), THREADS, 0, engine->job_stream,
 		   (uint32_t *) mirror->versions.base, (uint32_t *) mirror->dead.base,
 		   (const uint32_t *) NULL, mirror->rows, (const uint32_t *) NULL, (const uint8_t *) NULL,
 		   true, gap);
-	return upload_launched(engine) && clear_graph(engine, mirror, mirror->rows, gap);
+	return upload_launched(engine) && clear_graph(engine, mirror, mirror->rows, gap) &&
+		   piece_send_fence(engine, job);
 }
 
 /*
@@ -497,16 +506,48 @@ piece_overwrite(CudaEngine *engine, CudaJob *job)
 	return piece_send(engine, job, piece);
 }
 
+/* On the host, slots of a piece are dead. */
+static void
+publish_dead(CudaMirror *mirror, const uint32_t *slots, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+	{
+		uint8_t old = mirror->states[slots[i]];
+
+		mirror->ndead += (old & SLOT_DEAD) == 0;
+		mirror->npending -= (old & SLOT_PENDING) != 0;
+		mirror->states[slots[i]] = (uint8_t) ((old & ~SLOT_PENDING) | SLOT_DEAD);
+	}
+}
+
+/*
+ * Of slots of a piece that die, take those off the list of pending ones that
+ * are on it, here; returns how many others have come to be elsewhere. Of a
+ * mirror with a graph they stay until the list is made anew.
+ */
+static uint32_t
+unlist_dead(CudaMirror *mirror, const uint32_t *slots, uint32_t count, uint32_t *moved,
+			uint32_t *movers)
+{
+	uint32_t nmoved = 0;
+
+	for (uint32_t i = 0; i < count && mirror->lists != NULL; i++)
+		if (mirror->states[slots[i]] & SLOT_LISTED)
+			lists_unlist(mirror, slots[i], moved, &nmoved);
+	return lists_moved(mirror, moved, nmoved, movers);
+}
+
 /* Slots that die. */
 bool
 piece_dead(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	const uint32_t *named = job->in.slots + job->done;
-	uint32_t count = rows_of_piece(engine, 3 * sizeof(uint32_t), job->in.count - job->done);
+	uint32_t count = rows_of_piece(engine, 5 * sizeof(uint32_t), job->in.count - job->done);
 	Piece *piece = piece_free(engine);
 	size_t used = 0;
 	uint32_t left = 0;
+	uint32_t nmoved;
 
 	if (piece == NULL)
 		return false;
@@ -514,14 +555,20 @@ piece_dead(CudaEngine *engine, CudaJob *job)
 
 	Place slots = upload_take(piece, &used, count * sizeof(uint32_t));
 	Place versions = upload_take(piece, &used, count * sizeof(uint32_t));
+	Place moved = upload_take(piece, &used, count * sizeof(uint32_t));
+	Place movers = upload_take(piece, &used, count * sizeof(uint32_t));
 	Place places = {piece->staged + used, piece->device + used};
 
 	memcpy(slots.staged, named, count * sizeof(uint32_t));
 	memcpy(versions.staged, job->in.versions + job->done, count * sizeof(uint32_t));
 	if (mirror->lists != NULL)
 		left = lists_forget(mirror, named, count, (uint32_t *) places.staged);
+	nmoved = unlist_dead(mirror, named, count, (uint32_t *) moved.staged,
+						 (uint32_t *) movers.staged);
 	if (!upload_copy_in(engine, piece->device, piece->staged, used) ||
-		!batch_streams_wait(engine, mirror) || !clear_places(engine, mirror, places, left))
+		!batch_streams_wait(engine, mirror) || !clear_places(engine, mirror, places, left) ||
+		!upload_words(engine, (uint32_t *) mirror->pending[mirror->pending_side].base,
+					  (const uint32_t *) moved.device, (const uint32_t *) movers.device, nmoved))
 		return false;
 	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream,
 		   (uint32_t *) mirror->versions.base, (uint32_t *) mirror->dead.base,
@@ -529,14 +576,7 @@ piece_dead(CudaEngine *engine, CudaJob *job)
 		   (const uint8_t *) NULL, true, count);
 	if (!upload_launched(engine) || !hold_later_batches(engine, mirror))
 		return false;
-	for (uint32_t i = 0; i < count; i++)
-	{
-		uint8_t old = mirror->states[named[i]];
-
-		mirror->ndead += (old & SLOT_DEAD) == 0;
-		mirror->npending -= (old & SLOT_PENDING) != 0;
-		mirror->states[named[i]] = (uint8_t) ((old & ~SLOT_PENDING) | SLOT_DEAD);
-	}
+	publish_dead(mirror, named, count);
 	job->done += count;
 	return piece_send(engine, job, piece);
 }
@@ -610,7 +650,7 @@ piece_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t co
 void
 pieces_end(CudaEngine *engine)
 {
-	for (uint32_t i = 0; i < PIECES; i++)
+	for (uint32_t i = 0; i <= PIECES; i++)
 	{
 		Piece *piece = &engine->pieces[i];
 		cudaError_t state;

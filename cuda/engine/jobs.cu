@@ -66,6 +66,21 @@ job_find(CudaEngine *engine, JobId id)
 	return job;
 }
 
+void
+job_counts(CudaEngine *engine, uint64_t *counted, uint64_t bytes)
+{
+	*counted += bytes;
+	engine->host_arrays += bytes;
+}
+
+/* Count the bytes no more. */
+static void
+discount(CudaEngine *engine, uint64_t *counted)
+{
+	engine->host_arrays -= *counted;
+	*counted = 0;
+}
+
 /* Forget a completed job. */
 void
 job_free(CudaEngine *engine, CudaJob *job)
@@ -79,6 +94,8 @@ job_free(CudaEngine *engine, CudaJob *job)
 	lists_job_end(engine, job);
 	lists_train_end(engine, job);
 	link_free_result(job);
+	discount(engine, &job->work_bytes);
+	discount(engine, &job->result_bytes);
 	free(job->pending);
 	free(job->seeds);
 	free(job);
@@ -190,7 +207,7 @@ job_fail(CudaJob *job, EngineStatus status)
  * nothing but the device may fail.
  */
 static bool
-take_lists(CudaJob *job)
+take_lists(CudaEngine *engine, CudaJob *job)
 {
 	bool seeds = job->in.kind == JOB_SEEDS || engine_job_links(job->in.kind);
 	bool pending = seeds || job->in.kind == JOB_GRAPH;
@@ -200,7 +217,12 @@ take_lists(CudaJob *job)
 	if (seeds)
 		job->seeds = (uint32_t *) malloc(SEEDS_ROOM * sizeof(uint32_t));
 	if ((!pending || job->pending != NULL) && (!seeds || job->seeds != NULL))
+	{
+		job_counts(engine, &job->result_bytes,
+				   (pending ? (job->mirror->nlisted + 1) * sizeof(uint32_t) : 0) +
+					   (seeds ? SEEDS_ROOM * sizeof(uint32_t) : 0));
 		return true;
+	}
 	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
 	return job_fail(job, ENGINE_NO_MEMORY);
 }
@@ -276,7 +298,7 @@ job_begin(CudaEngine *engine, CudaJob *job)
 		if (status != ENGINE_OK)
 			return job_fail(job, status);
 	}
-	return take_lists(job);
+	return take_lists(engine, job);
 }
 
 /* Collect the seeds that a job sets: published ones. */
@@ -560,11 +582,24 @@ job_complete(CudaEngine *engine, CudaJob *job)
 	link_end(engine, job);
 	lists_job_end(engine, job);
 	lists_train_end(engine, job);
+	discount(engine, &job->work_bytes);
 	mirror->first_job = job->next_of_mirror;
 	if (drop)
 		drop_mirror(engine, mirror);
 	job->mirror = NULL;
 	engine_wake(engine);
+}
+
+/*
+ * Whether the device has done with a job that failed, whose memory may go then.
+ * Its last launches may have no piece that stands for them: one is sent.
+ */
+static bool
+failed_job_is_over(CudaEngine *engine, CudaJob *job)
+{
+	if (job->stage != STAGE_QUEUED && !job->fenced)
+		job->fenced = piece_send_fence(engine, job);
+	return (job->stage == STAGE_QUEUED || job->fenced) && job->in_flight == 0;
 }
 
 /*
@@ -589,8 +624,7 @@ job_advance(CudaEngine *engine, CudaJob *job)
 			return true;
 		}
 	}
-	/* a failed job's pieces may still be in flight */
-	if (engine->failure.failed || job->status == ENGINE_OK || job->in_flight > 0)
+	if (engine->failure.failed || job->status == ENGINE_OK || !failed_job_is_over(engine, job))
 		return false;
 	job_complete(engine, job);
 	return true;

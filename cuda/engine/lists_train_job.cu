@@ -2,21 +2,14 @@
  * lists_train_job.cu
  *		JOB_TRAIN: centroids and codebook from a sample of the mirror's rows.
  *
- * The rows are cut into as many ranges as the sample has rows, of each of which
- * one live row is taken, chosen by the seed: the sample of the CPU engine. The
- * device learns from it in steps of a few milliseconds, so that queries do not
- * wait.
+ * The sample is the CPU engine's (lists_draw_sample()). The device learns from
+ * it in steps of a few milliseconds, so that queries do not wait.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda/engine/internal.h"
 #include "cuda/lists/lists_learn.h"
-
-extern "C"
-{
-#include "engine/quantizer/random.h"
-}
 
 typedef enum TrainPhase
 {
@@ -43,73 +36,49 @@ struct ListsTrain
 	uint32_t held;	/* and how many these are */
 };
 
-/* The most rows, up to `most`, whose training takes no more than a limit. */
-static uint32_t
-rows_under(const ListsTraining *training, uint32_t most, uint64_t limit)
-{
-	uint32_t least = 0; /* so many do fit */
-
-	if (lists_learn_bytes(training, most) <= limit)
-		return most;
-	while (most - least > 1)
-	{
-		uint32_t middle = least + (most - least) / 2;
-
-		if (lists_learn_bytes(training, middle) <= limit)
-			least = middle;
-		else
-			most = middle;
-	}
-	return least;
-}
-
 /* Rows that the sample has at most: as asked for, and as memory allows. */
 static EngineStatus
 size_sample(const CudaEngine *engine, CudaJob *job, uint32_t live)
 {
 	ListsTrain *train = job->train;
-	const ListsTraining *training = &train->training;
 	const Arena *arena = &engine->arena;
 	uint64_t used = arena_used(arena);
 	uint64_t limit = used < arena->limit ? (arena->limit - used) / arena->unit * arena->unit : 0;
-	uint64_t wanted =
-		job->in.count > 0 ? job->in.count : (uint64_t) training->lists * LISTS_TRAIN_ROWS;
-	uint32_t needed = at_most(live, training->lists);
 
 	if (job->in.memory > 0 && job->in.memory < limit)
 		limit = job->in.memory;
-	train->count = rows_under(training, wanted < live ? (uint32_t) wanted : live, limit);
-	if (train->count >= needed || train->count == wanted)
-		return ENGINE_OK;
-	engine_error(&job->error, ENGINE_NO_MEMORY,
-				 "training of %u lists takes %llu bytes or more, not %llu", training->lists,
-				 (unsigned long long) lists_learn_bytes(training, needed),
-				 (unsigned long long) limit);
-	return ENGINE_NO_MEMORY;
+	return lists_size_sample(&train->training, job->in.count, live, limit, lists_learn_bytes,
+							 &train->count, &job->error);
+}
+
+/* A mirror whose sample is drawn, and what there is of it. */
+struct Sampling
+{
+	const CudaMirror *mirror;
+	uint32_t *slots;
+	uint32_t count;
+};
+
+/* Note a row for the sample, unless it is dead. */
+static bool
+take_row(void *context, uint32_t row)
+{
+	Sampling *sampling = (Sampling *) context;
+
+	if (sampling->mirror->states[row] & SLOT_DEAD)
+		return false;
+	sampling->slots[sampling->count++] = row;
+	return true;
 }
 
 /* Choose the sample. */
 static void
 choose_sample(const CudaMirror *mirror, ListsTrain *train)
 {
-	uint64_t random = mirror->spec.lists.seed;
-	uint32_t rows = mirror->rows;
-	uint32_t most = train->count;
+	Sampling sampling = {mirror, train->slots, 0};
 
-	train->count = 0;
-	for (uint32_t i = 0; i < most; i++)
-	{
-		uint32_t begin = (uint32_t) ((uint64_t) rows * i / most);
-		uint32_t length = (uint32_t) ((uint64_t) rows * (i + 1) / most) - begin;
-		uint32_t offset = (uint32_t) (random_fraction(&random) * length);
-		uint32_t tried = 0;
-
-		while (tried < length &&
-			   (mirror->states[begin + (offset + tried) % length] & SLOT_DEAD))
-			tried++;
-		if (tried < length)
-			train->slots[train->count++] = begin + (offset + tried) % length;
-	}
+	train->count = lists_draw_sample(mirror->spec.lists.seed, mirror->rows, train->count, take_row,
+									 &sampling);
 }
 
 /* Take the memory of a training on the device and here. */
@@ -129,7 +98,11 @@ take_memory(CudaEngine *engine, CudaJob *job)
 	job->link.floats = train->floats =
 		(float *) malloc(job->mirror->lists->nfloats * sizeof(float));
 	if (train->slots != NULL && train->floats != NULL)
+	{
+		job_counts(engine, &job->work_bytes, train->count * sizeof(uint32_t));
+		job_counts(engine, &job->result_bytes, job->mirror->lists->nfloats * sizeof(float));
 		return ENGINE_OK;
+	}
 	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory for training from %u rows",
 				 train->count);
 	return ENGINE_NO_MEMORY;
@@ -174,8 +147,9 @@ lists_train_end(CudaEngine *engine, CudaJob *job)
 
 	if (train == NULL)
 		return;
-	if (train->learn != NULL)
-		lists_learn_end(train->learn);
+	lists_learn_end(train->learn);
+	if (engine->learner == job)
+		engine->learner = NULL;
 	if (train->memory.base != 0)
 		range_release(&engine->arena, &train->memory);
 	free(train->slots);
@@ -238,7 +212,11 @@ learn_step(CudaEngine *engine, CudaJob *job)
 		return false;
 	error = lists_learn_step(job->train->learn, &over, &job->shown_done, &job->shown_total);
 	if (error == cudaErrorMemoryAllocation)
+	{
+		/* later launches are not to meet this error */
+		(void) cudaGetLastError();
 		return fail_training(job, ENGINE_NO_MEMORY);
+	}
 	if (!gpu_check(&engine->failure, error, "a step of a training"))
 		return false;
 	if (over)
@@ -288,6 +266,27 @@ copy_floats(CudaEngine *engine, const CudaJob *job)
 							   engine->job_stream));
 }
 
+/*
+ * Begin to learn, unless another training is at it: there is pinned memory for
+ * one, and to take some now would make queries wait. True when it has begun.
+ */
+static bool
+begin_learning(CudaEngine *engine, CudaJob *job)
+{
+	ListsTrain *train = job->train;
+
+	if (engine->learner != NULL)
+		return false;
+	train->learn = lists_learn_begin(&train->training, (void *) train->memory.base,
+									 engine->learn_shared, train->count,
+									 (uint32_t) engine->device.multiProcessorCount,
+									 engine->job_stream);
+	if (train->learn == NULL)
+		return fail_training(job, ENGINE_NO_MEMORY);
+	engine->learner = job;
+	return true;
+}
+
 /* A step that begins when those before are over. */
 static bool
 train_step(CudaEngine *engine, CudaJob *job)
@@ -299,11 +298,7 @@ train_step(CudaEngine *engine, CudaJob *job)
 		case TRAIN_SAMPLE:
 			return send_sample(engine, job);
 		case TRAIN_BEGIN:
-			train->learn =
-				lists_learn_begin(&train->training, (void *) train->memory.base, train->count,
-								  (uint32_t) engine->device.multiProcessorCount,
-								  engine->job_stream);
-			return train->learn != NULL || fail_training(job, ENGINE_NO_MEMORY);
+			return begin_learning(engine, job);
 		case TRAIN_LEARN:
 			return learn_step(engine, job);
 		case TRAIN_FETCH:

@@ -351,6 +351,8 @@ reserve_ranges(CudaEngine *engine, CudaMirror *mirror, EngineError *error)
 	}
 	if (status == ENGINE_OK && mirror->lists != NULL)
 		status = reserve_fixed(engine, mirror->lists, error);
+	if (status == ENGINE_OK && mirror->lists != NULL && !lists_clear_probes(engine, mirror))
+		status = gpu_failed(&engine->failure, error);
 	if (status == ENGINE_OK)
 		status = grow_slots(engine, mirror,
 							mirror->spec.capacity < FIRST_ROWS ? FIRST_ROWS : mirror->spec.capacity,
@@ -376,7 +378,8 @@ mirror_free(CudaEngine *engine, CudaMirror *mirror)
 	free(mirror->code_offsets);
 	if (mirror->changed != NULL)
 		GPU(&engine->failure, cudaEventDestroy(mirror->changed));
-	engine->host_arrays -= (uint64_t) mirror->capacity * host_slot_bytes(mirror);
+	engine->host_arrays -=
+		(uint64_t) mirror->capacity * host_slot_bytes(mirror) + mirror_deferred_bytes(mirror);
 	lists_free(engine, mirror);
 	free(mirror->states);
 	free(mirror->listed);
@@ -498,19 +501,43 @@ mirror_bytes(const CudaMirror *mirror)
 		   mirror->dead.mapped;
 }
 
+#define ROWS_AT_ONCE 4096u /* that are copied out */
+
+/* Bring graph rows or numbers of lists, and versions, of some slots. */
+static bool
+bring_rows(CudaEngine *engine, const CudaMirror *mirror, const uint32_t *slots, uint32_t count,
+		   uint32_t *staged)
+{
+	uint32_t degree = mirror->spec.degree;
+	cudaStream_t stream = engine->job_stream;
+
+	for (uint32_t i = 0; i < count; i++, staged += degree + 1)
+	{
+		const uint32_t *row = (const uint32_t *) mirror->graph.base + (size_t) slots[i] * degree;
+		const uint32_t *version = (const uint32_t *) mirror->versions.base + slots[i];
+
+		if (mirror->lists != NULL)
+			staged[0] = lists_number(mirror, slots[i]);
+		else if (!GPU(&engine->failure, cudaMemcpyAsync(staged, row, degree * sizeof(uint32_t),
+														cudaMemcpyDeviceToHost, stream)))
+			return false;
+		if (!GPU(&engine->failure, cudaMemcpyAsync(staged + degree, version, sizeof(uint32_t),
+												   cudaMemcpyDeviceToHost, stream)))
+			return false;
+	}
+	return GPU(&engine->failure, cudaStreamSynchronize(stream));
+}
+
 /*
- * Copy graph rows and versions of slots out, through a piece's pinned memory.
- * For tests and checks: it waits.
+ * Copy graph rows and versions of slots out. For tests and checks: it waits,
+ * and its memory is ordinary, for what pieces hold is their jobs'.
  */
 EngineStatus
 mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count,
 			uint32_t *rows, uint32_t *versions, EngineError *error)
 {
-	Failure *failure = &engine->failure;
 	uint32_t degree = mirror->spec.degree;
-	uint32_t *staged = (uint32_t *) engine->pieces[0].staged;
-	uint32_t most = (uint32_t) (PIECE_BYTES / sizeof(uint32_t) / (degree + 1));
-	cudaStream_t stream = engine->job_stream;
+	uint32_t *staged;
 
 	for (uint32_t i = 0; i < count; i++)
 		if (slots[i] >= mirror->rows)
@@ -519,32 +546,19 @@ mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint3
 						 mirror->rows);
 			return ENGINE_INVALID;
 		}
-	/* what the pieces hold has been used when the stream is empty */
-	if (!GPU(failure, cudaStreamSynchronize(stream)))
-		return gpu_failed(failure, error);
-	for (uint32_t first = 0; first < count; first += most)
+	staged = (uint32_t *) malloc((size_t) at_most(count, ROWS_AT_ONCE) * (degree + 1) *
+									 sizeof(uint32_t) + 1);
+	if (staged == NULL)
 	{
-		uint32_t n = count - first < most ? count - first : most;
+		engine_error(error, ENGINE_NO_MEMORY, "out of memory for rows of %u slots", count);
+		return ENGINE_NO_MEMORY;
+	}
+	for (uint32_t first = 0; first < count; first += ROWS_AT_ONCE)
+	{
+		uint32_t n = at_most(count - first, ROWS_AT_ONCE);
 
-		for (uint32_t i = 0; i < n; i++)
-		{
-			uint32_t slot = slots[first + i];
-
-			if (mirror->lists != NULL)
-				staged[(size_t) i * (degree + 1)] = lists_number(mirror, slot);
-			else if (!GPU(failure,
-						  cudaMemcpyAsync(
-							  staged + (size_t) i * (degree + 1),
-							  (const uint32_t *) mirror->graph.base + (size_t) slot * degree,
-							  degree * sizeof(uint32_t), cudaMemcpyDeviceToHost, stream)))
-				return gpu_failed(failure, error);
-			if (!GPU(failure, cudaMemcpyAsync(staged + (size_t) i * (degree + 1) + degree,
-											  (const uint32_t *) mirror->versions.base + slot,
-											  sizeof(uint32_t), cudaMemcpyDeviceToHost, stream)))
-				return gpu_failed(failure, error);
-		}
-		if (!GPU(failure, cudaStreamSynchronize(stream)))
-			return gpu_failed(failure, error);
+		if (!bring_rows(engine, mirror, slots + first, n, staged))
+			break;
 		for (uint32_t i = 0; i < n; i++)
 		{
 			memcpy(rows + (size_t) (first + i) * degree, staged + (size_t) i * (degree + 1),
@@ -552,5 +566,6 @@ mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint3
 			versions[first + i] = staged[(size_t) i * (degree + 1) + degree];
 		}
 	}
-	return ENGINE_OK;
+	free(staged);
+	return engine->failure.failed ? gpu_failed(&engine->failure, error) : ENGINE_OK;
 }

@@ -17,9 +17,8 @@ extern "C"
 #define ALL_USED 0xFFFFFFFFu
 #define FIXED_ALIGNMENT 256u /* of the parts of what has a fixed size */
 
-/* Rotations of a quantizer: int8 has one, rabitq two. */
-static uint32_t
-rotations_of(const QuantizerShape *shape)
+uint32_t
+lists_rotations(const QuantizerShape *shape)
 {
 	return shape->kind == QUANTIZER_PQ ? 0 : shape->kind == QUANTIZER_RABITQ ? 2 : 1;
 }
@@ -105,11 +104,17 @@ norms_bytes(const CudaLists *lists)
 	return round_up(lists->count * sizeof(float), FIXED_ALIGNMENT);
 }
 
+static size_t
+probed_bytes(const CudaLists *lists)
+{
+	return round_up(lists->count * sizeof(uint64_t), FIXED_ALIGNMENT);
+}
+
 uint64_t
 lists_fixed_bytes(const CudaLists *lists)
 {
-	return floats_bytes(lists) + norms_bytes(lists) +
-		   (uint64_t) rotations_of(&lists->shape) * lists->shape.dims * sizeof(uint32_t);
+	return floats_bytes(lists) + norms_bytes(lists) + probed_bytes(lists) +
+		   (uint64_t) lists_rotations(&lists->shape) * lists->shape.dims * sizeof(uint32_t);
 }
 
 bool
@@ -139,12 +144,37 @@ lists_view(const CudaMirror *mirror)
 	view.centroids = (const float *) fixed;
 	view.codebook = view.centroids + (size_t) lists->count * lists->shape.dims;
 	view.half_norms = (const float *) (fixed + floats_bytes(lists));
-	view.rotation = (const uint32_t *) (fixed + floats_bytes(lists) + norms_bytes(lists));
+	view.probed = (unsigned long long *) (fixed + floats_bytes(lists) + norms_bytes(lists));
+	view.rotation = (const uint32_t *) ((const unsigned char *) view.probed + probed_bytes(lists));
 	view.first = (const uint32_t *) lists->directory[lists->side].base;
 	view.blocks = view.first + lists->count + 1;
 	view.memory = (const uint32_t *) lists->memory.base;
 	view.longest = lists->longest;
+	view.all_blocks = lists->all_blocks;
 	return view;
+}
+
+bool
+lists_clear_probes(CudaEngine *engine, const CudaMirror *mirror)
+{
+	return GPU(&engine->failure,
+			   cudaMemsetAsync(lists_view(mirror).probed, 0, probed_bytes(mirror->lists),
+							   engine->counts_stream)) &&
+		   GPU(&engine->failure, cudaStreamSynchronize(engine->counts_stream));
+}
+
+/*
+ * Batches go on meanwhile. What a batch has counted is there once its answers
+ * are: the kernels that write these begin when that which counts has ended.
+ */
+bool
+lists_copy_probes(CudaEngine *engine, const CudaMirror *mirror, uint64_t *counts)
+{
+	return GPU(&engine->failure,
+			   cudaMemcpyAsync(counts, lists_view(mirror).probed,
+							   mirror->lists->count * sizeof(uint64_t), cudaMemcpyDeviceToHost,
+							   engine->counts_stream)) &&
+		   GPU(&engine->failure, cudaStreamSynchronize(engine->counts_stream));
 }
 
 uint32_t
@@ -348,4 +378,33 @@ lists_forget(CudaMirror *mirror, const uint32_t *slots, uint32_t count, uint32_t
 		mirror->linked--;
 	}
 	return n;
+}
+
+void
+lists_unlist(CudaMirror *mirror, uint32_t slot, uint32_t *moved, uint32_t *nmoved)
+{
+	uint32_t *where = mirror->lists->where;
+	uint32_t at = where[slot];
+	uint32_t last = mirror->listed[--mirror->nlisted];
+
+	mirror->states[slot] &= (uint8_t) ~SLOT_LISTED;
+	if (at == mirror->nlisted)
+		return;
+	mirror->listed[at] = last;
+	where[last] = at;
+	moved[(*nmoved)++] = at;
+}
+
+uint32_t
+lists_moved(const CudaMirror *mirror, uint32_t *moved, uint32_t nmoved, uint32_t *slots)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < nmoved; i++)
+		if (moved[i] < mirror->nlisted)
+		{
+			slots[kept] = mirror->listed[moved[i]];
+			moved[kept++] = moved[i];
+		}
+	return kept;
 }

@@ -53,7 +53,8 @@ struct CudaLists
 	size_t memory_cleared; /* bytes of it whose places are free, or were taken */
 	Range directory[2]; /* batches read one: ListsView's first, then blocks */
 	uint32_t side;
-	uint32_t longest; /* list, in blocks */
+	uint32_t longest; /* list, in blocks, */
+	uint32_t all_blocks; /* and of all */
 	bool moved;		  /* lists have other blocks than the directory says */
 
 	/* on the host */
@@ -72,6 +73,8 @@ struct CudaLists
 extern bool lists_create(CudaMirror *mirror);
 extern void lists_free(CudaEngine *engine, CudaMirror *mirror);
 
+/* Rotations of a quantizer: int8 has one, rabitq two. */
+extern uint32_t lists_rotations(const QuantizerShape *shape);
 /* Bytes of blocks and of a side of the directory for so many slots; others. */
 extern uint64_t lists_memory_bytes(const CudaLists *lists, uint64_t slots);
 extern uint64_t lists_directory_bytes(const CudaLists *lists, uint64_t slots);
@@ -83,6 +86,12 @@ extern bool lists_grow_host(CudaMirror *mirror, uint32_t slots);
 
 /* What batches that start now see. */
 extern ListsView lists_view(const CudaMirror *mirror);
+/*
+ * Counts of probes: clear them, and copy them out; on a stream of their own,
+ * which is waited for.
+ */
+extern bool lists_clear_probes(CudaEngine *engine, const CudaMirror *mirror);
+extern bool lists_copy_probes(CudaEngine *engine, const CudaMirror *mirror, uint64_t *counts);
 /* The number of a linked slot's list; NO_SLOT: it is in none. */
 extern uint32_t lists_number(const CudaMirror *mirror, uint32_t slot);
 
@@ -101,21 +110,35 @@ extern uint32_t lists_directory_words(const CudaLists *lists);
 extern void lists_make_directory(const CudaLists *lists, uint32_t *words);
 
 /*
+ * Take a slot off the list of pending ones: the last takes its index. Those
+ * that have come to be elsewhere are noted, one at most for each call.
+ */
+extern void lists_unlist(CudaMirror *mirror, uint32_t slot, uint32_t *moved, uint32_t *nmoved);
+/*
+ * Of the indexes noted, those that the list still has, and their slots; returns
+ * how many.
+ */
+extern uint32_t lists_moved(const CudaMirror *mirror, uint32_t *moved, uint32_t nmoved,
+							uint32_t *slots);
+
+/*
  * Of slots that die or are overwritten, the places that they leave, into
  * `places`; returns how many.
  */
 extern uint32_t lists_forget(CudaMirror *mirror, const uint32_t *slots, uint32_t count,
 							 uint32_t *places);
 
-/* lists_jobs.cu: JOB_LINK, JOB_GRAPH, JOB_CODEBOOK. Stages: true when over */
+/* lists_jobs.cu: JOB_LINK, JOB_GRAPH. Stages: true when over */
 extern EngineStatus lists_link_begin(CudaEngine *engine, CudaJob *job);
 extern bool lists_link_stage(CudaEngine *engine, CudaJob *job);
+/* Let go of what a job has taken. */
+extern void lists_job_end(CudaEngine *engine, CudaJob *job);
+
+/* lists_floats_job.cu: JOB_CODEBOOK, likewise */
 extern EngineStatus lists_floats_begin(CudaJob *job);
 extern bool lists_floats_stage(CudaEngine *engine, CudaJob *job);
 /* Make on the device what follows from the floats that are there. */
 extern bool lists_open(CudaEngine *engine, CudaJob *job);
-/* Let go of what a job has taken. */
-extern void lists_job_end(CudaEngine *engine, CudaJob *job);
 
 /* lists_train_job.cu: JOB_TRAIN, likewise */
 extern EngineStatus lists_train_begin(CudaEngine *engine, CudaJob *job);

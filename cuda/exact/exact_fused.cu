@@ -2,7 +2,8 @@
  * exact_fused.cu
  *		Exact search of a few queries over all rows in one kernel launch: rows
  *		are streamed through shared memory, and the last block to finish writes
- *		the results.
+ *		the results. Five queries and more are multiplied by tensor cores where
+ *		that is possible (exact_fused_products.cu).
  *
  * exact_fused_kernel
  *     grid    one block per SM; 7 or 11 warps that read rows, and one that
@@ -49,93 +50,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/exact/exact_fused.cuh"
 #include "cuda/exact/exact_fused_end.cuh"
+#include "cuda/exact/exact_fused_warps.cuh"
 
 #define TEAM 8u			/* threads per row of ordinary length */
 #define MAX_AT_ONCE 4u /* rows per team */
-#define MAX_ROWS 256u	/* per stage */
 #define LONG_ROWS 2048u /* longer rows, in bytes, have larger stages and fewer warps */
 #define WARPS_OF_LONG 7u
 #define MIN_STAGES 2u
-#define MIN_RING 65536u
 #define MAX_STRIDE 8192u
 #define MIN_MARKS 256u
 #define MARKS_PER_K 16u
 #define MARK_READERS 16u /* blocks that compute bounds from the marks, per query */
-#define SPARE 768u	/* room for candidates of a block, above k, of up to 4 queries, */
-#define SPARE_OF_EIGHT 384u /* and of more */
-#define MOST_K_OF_EIGHT 256u
+#define SPARE 768u	/* room for candidates of a block, above k, of each of up to 4 queries; */
+#define SPARE_OF_MANY 3072u /* that more share */
+#define MOST_K_OF_MANY 256u /* of more than 4 queries */
+#define ROWS_OF_MANY 32768u /* from which more than 8 queries are faster than a scan's */
 #define BOUND_POLLS 64u /* polls for a bound before rows are measured without one */
-#define PAUSE_NS 100u /* ns */
-#define SAMPLE_POLLS 200u /* polls for samples, at a fifth of that interval */
 #define FEW_OF_BLOCK 64u
-#define ALL_TURNS 0xFFFFFFFFu
-
-/*
- * Measure the rows that have passed limits, and append them as candidates.
- * Called by a warp. Bit g of `passed`, in the first thread of a row's team,
- * stands for query g. The teams have consecutive rows from `row` on, of the
- * stage at `at`, whose first row is slot `from`.
- */
-template <typename T, int TERM, int G>
-__device__ static inline void
-measure_passed_rows(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
-					const FusedMemory &memory, const unsigned char *at, uint32_t from, uint32_t row,
-					uint32_t passed)
-{
-	uint32_t lane = threadIdx.x % WARP;
-	uint32_t leaders;
-
-	while ((leaders = __ballot_sync(FULL_WARP, passed != 0)) != 0)
-	{
-		uint32_t left = leaders;
-
-		for (uint32_t i = 0; i < lane / EXACT_LANES; i++)
-			left &= left - 1;
-
-		bool active = left != 0;
-		uint32_t leader = active ? (uint32_t) __ffs((int) left) - 1 : 0;
-		uint32_t bits = __shfl_sync(FULL_WARP, passed, (int) leader);
-		uint32_t g = active ? (uint32_t) __ffs((int) bits) - 1 : 0;
-		uint32_t measured = active ? row + leader / plan.team : 0;
-		uint32_t slot = from + measured;
-		QueryVector query = {(const float *) (memory.queries + g * query_bytes(mirror)),
-							 block->norm[g], 0};
-		bool dead = bit_of(mirror.dead, slot); /* loaded early, used late */
-		Key key = WideMeasure<T, TERM, true>::key(
-			mirror, query, at + (size_t) measured * mirror.stride, slot, active);
-		bool wanted = active && !dead && lane % EXACT_LANES == 0 &&
-					  key <= *(volatile Key *) &block->bound[g] &&
-					  is_beyond(block->asked[g], key, slot);
-
-		if (wanted)
-			atomicMin(&plan.table->marks[g][slot & (plan.marks - 1)], (uint32_t) (key >> 32));
-		fused_append(plan, block, memory, wanted, g, key, slot);
-		if ((uint32_t) __popc(leaders & ((1u << lane) - 1)) < WARP / EXACT_LANES)
-			passed &= passed - 1; /* 0 stays 0 */
-	}
-}
-
-/* Read and write a limit atomically, as one word. */
-__device__ static inline void
-publish_limit(volatile uint64_t *to, const Limit &limit)
-{
-	uint64_t bits;
-
-	memcpy(&bits, &limit, sizeof(bits));
-	*to = bits;
-}
-
-__device__ static inline Limit
-published_limit(const volatile uint64_t *from)
-{
-	uint64_t bits = *from;
-	Limit limit;
-
-	memcpy(&limit, &bits, sizeof(limit));
-	return limit;
-}
 
 /*
  * Add N chunks, `team` apart, of A rows to their sums with all queries. All
@@ -201,7 +133,7 @@ nearest_by_sums(const MirrorView &mirror, const FusedPlan &plan, const FusedMemo
 
 		memset(sums, 0, sizeof(sums));
 		for (uint32_t chunk = lane & (team - 1); chunk < mirror.stride / 16; chunk += team)
-			add_chunks<T, TERM, G, 1, 1>(sums, raw, memory.queries, query_bytes(mirror), chunk,
+			add_chunks<T, TERM, G, 1, 1>(sums, raw, memory.queries, plan.query_stride, chunk,
 										 team);
 #pragma unroll
 		for (int g = 0; g < G; g++)
@@ -235,54 +167,6 @@ nearest_by_sums(const MirrorView &mirror, const FusedPlan &plan, const FusedMemo
 }
 
 /*
- * Load the words with the dead bits of a warp's first piece, one per lane. This
- * must come before the rows: after them it would take as long as filling all
- * rings. Called by a warp.
- */
-__device__ static inline uint32_t
-load_dead_words(const MirrorView &mirror, const FusedPlan &plan, uint32_t piece)
-{
-	uint32_t word = piece * plan.rows / 32 + threadIdx.x % WARP;
-
-	return threadIdx.x % WARP < (MAX_ROWS + 31) / 32 && word * 32 < mirror.rows
-			   ? *((const volatile uint32_t *) mirror.dead + word)
-			   : 0;
-}
-
-/*
- * Measure the row chosen for a query, and set its marks. Called by a warp; the
- * lanes of a row have the same `chosen` and `mine`.
- */
-template <typename T, int TERM, int G>
-__device__ static inline void
-sample_row(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
-		   const FusedMemory &memory, const unsigned char *at, uint32_t from, uint32_t chosen,
-		   uint32_t mine, uint32_t dead)
-{
-	uint32_t lane = threadIdx.x % WARP;
-
-	/* a team larger than the span has one row */
-	bool active = mine < plan.queries && chosen != NO_SLOT &&
-				  (lane & (plan.team - 1)) < sample_span<G>();
-	uint32_t row = active ? chosen : 0;
-	QueryVector query = {(const float *) (memory.queries + mine * query_bytes(mirror)),
-						 block->norm[mine], 0};
-	Key key = WideMeasure<T, TERM, true>::key(mirror, query, at + (size_t) row * mirror.stride,
-											  from + row, active);
-
-	dead = __shfl_sync(FULL_WARP, dead, (from % 32 + row) / 32) >> (from + row) % 32 & 1;
-	if (lane % EXACT_LANES == 0 && active && dead == 0 &&
-		is_beyond(block->asked[mine], key, from + row))
-	{
-		*(volatile uint32_t *) &block
-			 ->sampled_marks[mine][threadIdx.x / WARP * samples_of<G>() + lane / sample_span<G>()] =
-			(uint32_t) (key >> 32);
-		atomicMin(&plan.table->marks[mine][(from + row) & (plan.marks - 1)],
-				  (uint32_t) (key >> 32));
-	}
-}
-
-/*
  * Measure rows of a warp's first stage, nearest by cheap sums, four in total or
  * one for each query, and set their marks, so that there is a bound before rows
  * are filtered. Called by a warp; `dead` is the result of load_dead_words().
@@ -307,13 +191,16 @@ sample_first_stage(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G
 #pragma unroll
 		for (uint32_t g = first; g < first + TOGETHER; g++)
 			chosen = g == mine ? nearest[g] : chosen;
-		sample_row<T, TERM>(mirror, plan, block, memory, at, from, chosen, mine, dead);
+
+		/* a team larger than the span has one row */
+		FusedSample sample = {chosen, mine,
+							  threadIdx.x / WARP * samples_of<G>() + lane / sample_span<G>(),
+							  mine < plan.queries && chosen != NO_SLOT &&
+								  (lane & (plan.team - 1)) < sample_span<G>()};
+
+		sample_row<T, TERM>(mirror, plan, block, memory, at, from, sample, dead);
 	}
-	if (lane % EXACT_LANES == 0)
-		__threadfence_block();
-	__syncwarp();
-	if (lane == 0)
-		atomicAdd(&block->sampled_warps, 1u);
+	samples_end(block);
 }
 
 /*
@@ -330,7 +217,7 @@ filter_rows(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *bloc
 	uint32_t team = plan.team;
 	uint32_t teams = WARP / team;
 	uint32_t lane = threadIdx.x & (team - 1);
-	uint32_t bytes = query_bytes(mirror);
+	uint32_t bytes = plan.query_stride;
 	uint32_t chunks = mirror.stride / 16;
 
 #pragma unroll 1
@@ -383,8 +270,17 @@ filter_rows(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *bloc
 			continue;
 #pragma unroll 1
 		for (uint32_t r = 0; r < A; r++)
-			measure_passed_rows<T, TERM>(mirror, plan, block, memory, at, from, base + r * teams,
-										 lane == 0 ? passed >> (r * G) & ((1u << G) - 1) : 0);
+		{
+			uint32_t row = base + r * teams;
+
+			measure_passed_rows<T, TERM>(mirror, plan, block, memory, at, from,
+										 lane == 0 ? passed >> (r * G) & ((1u << G) - 1) : 0,
+										 [row, &plan](uint32_t leader, uint32_t bit,
+													  uint32_t *query) {
+											 *query = bit;
+											 return row + leader / plan.team;
+										 });
+		}
 	}
 }
 
@@ -400,31 +296,6 @@ filter_stage(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *blo
 		filter_rows<T, TERM, G, 2>(mirror, plan, block, memory, limit, at, from, rows);
 	else
 		filter_rows<T, TERM, G, 1>(mirror, plan, block, memory, limit, at, from, rows);
-}
-
-/* The consecutive pieces of rows of a block. */
-struct Pieces
-{
-	uint32_t first;
-	uint32_t end;
-};
-
-__device__ static inline Pieces
-pieces_of(const MirrorView &mirror, const FusedPlan &plan)
-{
-	uint32_t pieces = (mirror.rows + plan.rows - 1) / plan.rows;
-	uint32_t range = (pieces + gridDim.x - 1) / gridDim.x;
-	uint32_t first = blockIdx.x * range < pieces ? blockIdx.x * range : pieces;
-	Pieces block = {first, first + range < pieces ? first + range : pieces};
-
-	return block;
-}
-
-/* Number of rows in the piece that begins with row `from`. */
-__device__ static inline uint32_t
-piece_rows(const MirrorView &mirror, const FusedPlan &plan, uint32_t from)
-{
-	return mirror.rows - from < plan.rows ? mirror.rows - from : plan.rows;
 }
 
 /*
@@ -456,157 +327,6 @@ fill_next(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
 	uint32_t number = threadIdx.x % WARP == 0 ? atomicAdd(&block->taken, 1u) : 0;
 
 	fill_stage(mirror, plan, block, pieces, ring, stage, __shfl_sync(FULL_WARP, number, 0));
-}
-
-/*
- * Load the queries. Called by all threads. If there are fewer than G, the rest
- * repeats the first.
- */
-template <typename T, int TERM, int G>
-__device__ static inline void
-begin_queries(const MirrorView &mirror, const BatchView &batch, const FusedPlan &plan,
-			  const FusedQueries &carried, FusedBlock<G> *block, const FusedMemory &memory)
-{
-	const unsigned char *vectors = batch.vectors;
-
-	if (threadIdx.x < G)
-	{
-		uint32_t g = threadIdx.x;
-		uint32_t number = g < plan.queries ? g : 0;
-
-		block->asked[g] = plan.carried ? carried.asked[number] : batch.queries[number];
-		block->buffered[g] = block->written[g] = block->found[g] = 0;
-		block->norm[g] = 0;
-		block->bound[g] = NO_KEY;
-		publish_limit(&block->limit[g], no_limit());
-		block->sampled_warps = block->progress = 0;
-		block->taken = plan.warps * plan.stages; /* initially each stage has one */
-	}
-	for (uint32_t i = threadIdx.x; i < G * MAX_WARPS * samples_of<G>(); i += blockDim.x)
-		(&block->sampled_marks[0][0])[i] = 0xFFFFFFFFu;
-	if (plan.carried)
-	{
-		uint32_t *staged = (uint32_t *) memory.candidates;
-
-		for (uint32_t i = threadIdx.x; i < (plan.carried + 3) / 4; i += blockDim.x)
-			staged[i] = carried.words[i];
-		vectors = memory.candidates;
-	}
-	__syncthreads();
-	for (uint32_t g = 0; g < G; g++)
-		widen_query(mirror, (const T *) (vectors + block->asked[g].vector),
-					(float *) (memory.queries + g * query_bytes(mirror)));
-	__syncthreads();
-	if (TERM == TERM_PRODUCT)
-	{
-		for (uint32_t g = threadIdx.x / WARP; g < G; g += blockDim.x / WARP)
-		{
-			double norm = Cheap<T, TERM>::norm(
-				mirror, (const float *) (memory.queries + g * query_bytes(mirror)));
-
-			if (threadIdx.x % WARP == 0)
-				block->norm[g] = norm;
-		}
-		__syncthreads();
-	}
-}
-
-/*
- * Compute the first bound of each query from the samples of the block's own
- * warps, because that of all blocks takes several times as long to arrive.
- * Called by the serving warp. Returns the bound of the query that a lane
- * serves.
- */
-template <typename T, int TERM, int G>
-__device__ static inline Key
-serve_first_bounds(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
-				   const Pieces &pieces)
-{
-	const uint32_t EACH = samples_of<G>();
-	uint32_t lane = threadIdx.x % WARP;
-	/* number of warps that sample */
-	uint32_t warps = plan.served_turns == 0 ? 0 : pieces.end - pieces.first;
-	uint32_t seen = 0;
-	Key known = NO_KEY;
-
-	warps = warps < plan.warps ? warps : plan.warps;
-	for (uint32_t i = 0; i < SAMPLE_POLLS && seen < warps && warps * EACH >= plan.k; i++)
-	{
-		uint32_t sampled_warps =
-			__shfl_sync(FULL_WARP, *(volatile uint32_t *) &block->sampled_warps, 0);
-
-		/* few samples give a poor bound, and the rings have room meanwhile */
-		if (sampled_warps == seen || (sampled_warps * EACH < 2 * plan.k && sampled_warps < warps))
-		{
-			PAUSE(PAUSE_NS / 5);
-			continue;
-		}
-		seen = sampled_warps;
-		for (uint32_t g = 0; g < plan.queries; g++)
-		{
-			Key bound = bound_from_few_marks(block->sampled_marks[g], plan.warps * EACH, plan.k);
-
-			if (lane != g || bound >= known)
-				continue;
-			known = bound;
-			*(volatile Key *) &block->bound[g] = bound;
-			publish_limit(&block->limit[g],
-						  Cheap<T, TERM>::limit(mirror, block->norm[g], bound, plan.error));
-		}
-		__syncwarp();
-	}
-	return known;
-}
-
-/*
- * Update a block's bounds while its warps search, and compute bounds from marks
- * if the block is one that does. Called by the serving warp.
- */
-template <typename T, int TERM, int G>
-__device__ static inline void
-serve_bounds(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
-			 const FusedMemory &memory, const Pieces &pieces)
-{
-	uint32_t lane = threadIdx.x % WARP;
-	uint32_t looked = blockIdx.x % plan.queries;
-	Key known = serve_first_bounds<T, TERM>(mirror, plan, block, pieces);
-
-	while (__ballot_sync(FULL_WARP,
-						 *(volatile uint32_t *) &block->progress < plan.served_turns) != 0)
-	{
-		Key fresh = NO_KEY;
-
-		if (blockIdx.x < plan.mark_readers)
-			bound_from_marks(plan.table->marks[looked], plan.marks, plan.k, memory.marks,
-							 &plan.table->bounds[looked]);
-		if (lane < plan.queries)
-			fresh = *(volatile Key *) &plan.table->bounds[lane];
-		if (fresh < known)
-		{
-			known = fresh;
-			*(volatile Key *) &block->bound[lane] = fresh;
-			publish_limit(&block->limit[lane],
-						  Cheap<T, TERM>::limit(mirror, block->norm[lane], fresh, plan.error));
-		}
-		PAUSE(blockIdx.x < plan.mark_readers ? PAUSE_NS : 3 * PAUSE_NS);
-	}
-}
-
-/* Wait for a short time until every query has a bound. Called by a warp. */
-template <int G>
-__device__ static inline void
-wait_for_bounds(const FusedPlan &plan, const FusedBlock<G> &block)
-{
-	uint32_t lane = threadIdx.x % WARP;
-
-	for (uint32_t i = 0; i < plan.bound_polls; i++)
-	{
-		bool none = lane < plan.queries && *(const volatile Key *) &block.bound[lane] == NO_KEY;
-
-		if (__ballot_sync(FULL_WARP, none) == 0)
-			break;
-		PAUSE(PAUSE_NS);
-	}
 }
 
 /*
@@ -667,7 +387,7 @@ __launch_bounds__(MAX_THREADS, 1) exact_fused_kernel(const MirrorView mirror, co
 	__shared__ FusedBlock<G> block;
 	DYNAMIC_SHARED(at);
 	size_t bytes;
-	FusedMemory memory = lay_out(mirror, plan, G, at, &bytes);
+	FusedMemory memory = lay_out(plan, G, at, &bytes);
 	uint32_t warp = threadIdx.x / WARP;
 	unsigned char *ring = memory.ring + warp * plan.stages * plan.stage_bytes;
 	Pieces pieces = pieces_of(mirror, plan);
@@ -697,18 +417,19 @@ __launch_bounds__(MAX_THREADS, 1) exact_fused_kernel(const MirrorView mirror, co
 
 /* --- launching ------------------------------------------------------------ */
 
-typedef void (*FusedKernel)(const MirrorView, const BatchView, const FusedPlan, const FusedQueries);
-
 #define ALONE_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 1>
 #define PAIR_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 2>
 #define FOUR_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 4>
-#define EIGHT_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 8>
 #define GROUPS 4
 
-/* For 1, 2, and up to 4 and 8 queries. */
+/*
+ * For 1, 2, and up to 4 and 8 queries; of more than 4 where these are no
+ * products.
+ */
 static const FusedKernel fused_kernels[GROUPS][TYPES_AND_TERMS_COUNT] = {
 	TYPES_AND_TERMS(ALONE_KERNEL), TYPES_AND_TERMS(PAIR_KERNEL), TYPES_AND_TERMS(FOUR_KERNEL),
-	TYPES_AND_TERMS(EIGHT_KERNEL)};
+	{NULL, NULL, exact_fused_kernel<float, TERM_ABSOLUTE, 8>, NULL, NULL,
+	 exact_fused_kernel<__half, TERM_ABSOLUTE, 8>, exact_fused_kernel<Bits, TERM_BITS, 8>}};
 
 /* Number of queries that the kernel for this many is instantiated for. */
 static uint32_t
@@ -717,12 +438,14 @@ group_of(uint32_t queries)
 	return power_of_two(queries);
 }
 
-/* That kernel. */
+/* The kernel for a plan. */
 static FusedKernel
-kernel_of(const ExactLaunch *launch)
+kernel_of(const ExactLaunch *launch, const FusedPlan &plan)
 {
 	uint32_t number = 0;
 
+	if (plan.chunks > 0)
+		return products_kernel(launch);
 	while (1u << number < group_of(launch->queries))
 		number++;
 	return fused_kernels[number][type_and_term(launch->type, launch->mirror.metric)];
@@ -741,10 +464,15 @@ fused_prepare(size_t room)
 	shared_room = room / RING_ALIGNED * RING_ALIGNED;
 	in_groups = error == cudaSuccess && attributes.ptxVersion < 90;
 	for (int i = 0; i < GROUPS * TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
-		error = cudaFuncSetAttribute(
-			(const void *) fused_kernels[i / TYPES_AND_TERMS_COUNT][i % TYPES_AND_TERMS_COUNT],
-			cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_room);
-	return error;
+	{
+		FusedKernel kernel = fused_kernels[i / TYPES_AND_TERMS_COUNT][i % TYPES_AND_TERMS_COUNT];
+
+		if (kernel != NULL)
+			error = cudaFuncSetAttribute((const void *) kernel,
+										 cudaFuncAttributeMaxDynamicSharedMemorySize,
+										 (int) shared_room);
+	}
+	return error == cudaSuccess ? products_prepare(shared_room) : error;
 }
 
 size_t
@@ -789,7 +517,7 @@ plan_ring(const ExactLaunch *launch, uint32_t warps, FusedPlan *plan, size_t *by
 
 	plan->warps = warps;
 	plan->ring_bytes = 0;
-	lay_out(mirror, *plan, group, NULL, bytes);
+	lay_out(*plan, group, NULL, bytes);
 	if (*bytes + MIN_RING > shared_room)
 		return false;
 	ring = (uint32_t) (shared_room - *bytes);
@@ -800,25 +528,46 @@ plan_ring(const ExactLaunch *launch, uint32_t warps, FusedPlan *plan, size_t *by
 		plan->stages = RING_STAGES;
 	plan->ring_bytes = warps * plan->stages * plan->stage_bytes;
 	plan->ring_bytes = plan->ring_bytes < MIN_RING ? MIN_RING : plan->ring_bytes;
-	lay_out(mirror, *plan, group, NULL, bytes);
+	lay_out(*plan, group, NULL, bytes);
 	return plan->stages >= least;
+}
+
+/* Plan a block for `group` queries: what does not depend on the rows. */
+static void
+plan_queries(const ExactLaunch *launch, uint32_t group, FusedPlan *plan)
+{
+	uint32_t marks = power_of_two(launch->max_k * MARKS_PER_K);
+	uint32_t most = MAX_MARKS < MIN_RING / 4 / group ? MAX_MARKS : MIN_RING / 4 / group;
+	uint32_t spare = group <= 4 ? SPARE : SPARE_OF_MANY / group;
+
+	memset(plan, 0, sizeof(*plan));
+	plan->k = launch->max_k;
+	plan->marks = marks < MIN_MARKS ? MIN_MARKS : marks > most ? most : marks;
+	plan->room = list_room(launch->max_k + spare);
+	plan->query_stride = query_bytes(launch->mirror);
+	plan->error = (launch->mirror.dims + 16.0) / 16777216 * 1.1;
+	plan->bound_polls = BOUND_POLLS;
 }
 
 /* Plan a block. Returns false if it does not fit. */
 static bool
 plan_block(const ExactLaunch *launch, FusedPlan *plan, size_t *bytes)
 {
-	uint32_t group = group_of(launch->queries);
-	uint32_t marks = power_of_two(launch->max_k * MARKS_PER_K);
-	uint32_t most = MAX_MARKS < MIN_RING / 4 / group ? MAX_MARKS : MIN_RING / 4 / group;
 	uint32_t warps = launch->mirror.stride > LONG_ROWS ? WARPS_OF_LONG : MAX_WARPS;
 
-	memset(plan, 0, sizeof(*plan));
-	plan->k = launch->max_k;
-	plan->marks = marks < MIN_MARKS ? MIN_MARKS : marks > most ? most : marks;
-	plan->room = list_room(launch->max_k + (group > 4 ? SPARE_OF_EIGHT : SPARE));
+	if (!in_groups && products_take(launch))
+	{
+		plan_queries(launch, FUSED_QUERIES, plan);
+		if (products_plan(launch, shared_room, plan, bytes))
+			return true;
+	}
+	if (launch->queries > FUSED_SUMS ||
+		(launch->queries > 4 && has_norms(launch->type, launch->mirror.metric)))
+		return false;
+	plan_queries(launch, group_of(launch->queries), plan);
 	while (warps > 0 && !plan_ring(launch, warps, plan, bytes))
 		warps--;
+	plan->dealt = warps * plan->stages;
 	return warps > 0;
 }
 
@@ -829,10 +578,9 @@ fused_can(const ExactLaunch *launch)
 	size_t bytes;
 
 	return launch->queries <= FUSED_QUERIES && launch->mirror.rows > 0 &&
-		   launch->max_k <= (launch->queries > 4 ? MOST_K_OF_EIGHT : EXACT_SMALL_K) &&
-		   !launch->filtered && !launch->in_place &&
-		   !launch->pending_only && launch->mirror.stride <= MAX_STRIDE &&
-		   plan_block(launch, &plan, &bytes);
+		   launch->max_k <= (launch->queries > 4 ? MOST_K_OF_MANY : EXACT_SMALL_K) &&
+		   !launch->filtered && !launch->in_place && !launch->pending_only &&
+		   launch->mirror.stride <= MAX_STRIDE && plan_block(launch, &plan, &bytes);
 }
 
 /*
@@ -847,7 +595,8 @@ fused_pays(const ExactLaunch *launch)
 	if (launch->queries > 4)
 		return false;
 #endif
-	return !in_groups;
+	/* of many queries of a short table a scan has less to set up */
+	return !in_groups && (launch->queries <= 8 || launch->mirror.rows >= ROWS_OF_MANY);
 }
 
 bool
@@ -874,18 +623,22 @@ ranked_most(const FusedPlan &plan)
 static void
 plan_rest(const ExactLaunch *launch, uint32_t pieces, uint32_t blocks, FusedPlan *plan)
 {
-	uint32_t turns = pieces / (blocks * plan->warps);
+	uint32_t warps = blocks * plan->warps;
+	uint32_t turns = pieces / warps;
+	bool products = plan->chunks > 0;
 
 	plan->table = (FusedTable *) launch->table;
 	plan->max_found = blocks * plan->room;
 	plan->keys = (Key *) launch->batch.state;
 	plan->slots = (uint32_t *) (plan->keys + (size_t) launch->queries * plan->max_found);
-	plan->error = (launch->mirror.dims + 16.0) / 16777216 * 1.1;
 	plan->queries = launch->queries;
 	plan->mark_readers = MARK_READERS * launch->queries;
-	plan->served_turns = pieces > blocks * plan->warps ? turns * 7 / 8 + 1 : 0;
-	plan->bound_polls =
-		plan->served_turns > 0 && blocks * plan->warps >= 2 * plan->k ? BOUND_POLLS : 0;
+	/* to measure a piece for many queries takes longer than a bound */
+	plan->served_turns = pieces > warps ? turns * 7 / 8 + 1 : products;
+	/* samples, and readers of all marks */
+	if (plan->served_turns == 0 || (pieces < warps ? pieces : warps) < 2 * plan->k ||
+		(products && blocks < launch->queries))
+		plan->bound_polls = 0;
 	plan->few = 2 * plan->k / blocks + FEW_OF_BLOCK;
 	plan->ranked = ranked_most(*plan);
 }
@@ -912,7 +665,7 @@ fused_launch(const ExactLaunch *launch, const FusedInput *input)
 		memcpy(carried.asked, input->queries, launch->queries * sizeof(DeviceQuery));
 		memcpy(carried.words, input->vectors, input->bytes);
 	}
-	LAUNCH(kernel_of(launch), blocks, (plan.warps + 1) * WARP, bytes, launch->stream,
+	LAUNCH(kernel_of(launch, plan), blocks, (plan.warps + 1) * WARP, bytes, launch->stream,
 		   launch->mirror, launch->batch, plan, carried);
 	return cudaGetLastError();
 }

@@ -1,7 +1,7 @@
 /*
  * exact_fused.cuh
- *		Parts of the fused search (exact_fused.cu): plan and tables, state of a
- *		block, candidates and marks.
+ *		Parts of the fused searches (exact_fused.cu): plan and tables, state of
+ *		a block, candidates and marks.
  */
 #ifndef GPUANN_CUDA_EXACT_FUSED_CUH
 #define GPUANN_CUDA_EXACT_FUSED_CUH
@@ -9,12 +9,15 @@
 #include "cuda/exact/exact_cheap.cuh"
 #include "cuda/exact/ring.cuh"
 
-#define FUSED_QUERIES 8u /* maximum number of queries that share row reads */
+#define FUSED_QUERIES 16u /* maximum number of queries that share row reads, */
+#define FUSED_SUMS 8u /* and whose sums are added without tensor cores */
 #define CARRIED_QUERIES 4u /* maximum number of queries in the kernel's arguments, */
 #define MAX_WARPS 11u	/* maximum of reading warps per block; with the serving warp, three per
 						 * quarter of an SM */
 #define MAX_THREADS ((MAX_WARPS + 1) * WARP)
 #define MAX_STAGES 8u
+#define MAX_ROWS 256u	/* per stage */
+#define MIN_RING 65536u /* bytes */
 #define MEASURED (WARP / EXACT_LANES) /* rows that a warp measures exactly at a time */
 #define MAX_MARKS 2048u
 #define RING_ALIGNED 128u /* bytes; copies to stages with less alignment take a quarter longer */
@@ -58,6 +61,11 @@ struct FusedPlan
 	uint32_t rows;	  /* per stage */
 	uint32_t stages;
 	uint32_t stage_bytes;
+	uint32_t query_stride; /* bytes from one query in shared memory to the next */
+	uint32_t dealt;		   /* pieces that a block's warps have from the beginning */
+	/* multiplied by tensor cores (exact_fused_products.cu) */
+	uint32_t chunks; /* stages that a piece needs; 0: sums are added without tensor cores */
+	uint32_t chunk;	 /* bytes of a row in a stage, but for the last */
 	uint32_t ring_bytes; /* per block */
 	uint32_t carried;	 /* bytes of queries in the arguments */
 	uint32_t mark_readers; /* blocks that compute bounds from the marks */
@@ -117,12 +125,11 @@ struct FusedMemory
 
 /* Layout of a block's shared memory. */
 __host__ __device__ static inline FusedMemory
-lay_out(const MirrorView &mirror, const FusedPlan &plan, uint32_t group, unsigned char *at,
-		size_t *bytes)
+lay_out(const FusedPlan &plan, uint32_t group, unsigned char *at, size_t *bytes)
 {
 	FusedMemory memory;
 	size_t queries = plan.ring_bytes;
-	size_t marks = queries + group * query_bytes(mirror);
+	size_t marks = queries + group * plan.query_stride;
 	size_t candidates = marks + plan.marks * sizeof(uint32_t);
 
 	memory.ring = at;
@@ -359,5 +366,17 @@ fused_append(const FusedPlan &plan, FusedBlock<G> *block, const FusedMemory &mem
 			PAUSE(100);
 	}
 }
+
+typedef void (*FusedKernel)(const MirrorView, const BatchView, const FusedPlan, const FusedQueries);
+
+/*
+ * exact_fused_products.cu: the kernel that multiplies by tensor cores; whether
+ * it takes a batch; planning a block with `room` bytes of shared memory, which
+ * returns false if it does not fit
+ */
+extern cudaError_t products_prepare(size_t room);
+extern bool products_take(const ExactLaunch *launch);
+extern bool products_plan(const ExactLaunch *launch, size_t room, FusedPlan *plan, size_t *bytes);
+extern FusedKernel products_kernel(const ExactLaunch *launch);
 
 #endif /* GPUANN_CUDA_EXACT_FUSED_CUH */

@@ -3,12 +3,13 @@
  *		A ring of stages in shared memory that a warp fills asynchronously from
  *		global memory.
  *
- * From sm_90 on a stage is filled by one bulk copy, issued by the first lane
- * and counted by an mbarrier in shared memory. Before sm_90 all lanes copy 16
- * bytes at a time, and a stage is one of their groups. All functions are called
- * by whole warps, and no two warps share a ring. A stage may be refilled only
- * after a warp barrier that all lanes reach after reading it. In the emulation
- * the first lane copies synchronously.
+ * From sm_90 on a stage is filled by a bulk copy, issued by the first lane and
+ * counted by an mbarrier in shared memory, or by several, of which only one
+ * lane says how many bytes they have (ring_expect, ring_copy). Before sm_90 all
+ * lanes copy 16 bytes at a time, and a stage is one of their groups. Other
+ * functions are called by whole warps, and no two warps share a ring. A stage
+ * may be refilled only after a warp barrier that all lanes reach after reading
+ * it. In the emulation copies are synchronous.
  */
 #ifndef GPUANN_CUDA_RING_CUH
 #define GPUANN_CUDA_RING_CUH
@@ -25,10 +26,21 @@ ring_init(uint64_t *, uint32_t)
 }
 
 __device__ static inline void
-ring_fill(uint64_t *, void *to, const void *from, uint32_t bytes)
+ring_expect(uint64_t *, uint32_t)
+{
+}
+
+__device__ static inline void
+ring_copy(uint64_t *, void *to, const void *from, uint32_t bytes)
+{
+	memcpy(to, from, bytes);
+}
+
+__device__ static inline void
+ring_fill(uint64_t *filled, void *to, const void *from, uint32_t bytes)
 {
 	if (threadIdx.x % WARP == 0)
-		memcpy(to, from, bytes);
+		ring_copy(filled, to, from, bytes);
 }
 
 __device__ static inline void
@@ -55,27 +67,42 @@ ring_init(uint64_t *filled, uint32_t stages)
 	__syncwarp();
 }
 
+/* Let a stage be filled by copies of so many bytes. Called by one lane. */
+__device__ static inline void
+ring_expect(uint64_t *filled, uint32_t bytes)
+{
+	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+					 (uint32_t) __cvta_generic_to_shared(filled)),
+				 "r"(bytes)
+				 : "memory");
+}
+
 /*
- * Start filling a stage; bytes is a multiple of 16, or 0 for none. The copy
- * uses the evict_first policy of L2, because rows are read once and should not
- * displace data that is reused.
+ * Start one of the copies that fill a stage, by the lane that calls this; bytes
+ * is a multiple of 16. It uses the evict_first policy of L2, because rows are
+ * read once and should not displace data that is reused.
  */
 __device__ static inline void
-ring_fill(uint64_t *filled, void *to, const void *from, uint32_t bytes)
+ring_copy(uint64_t *filled, void *to, const void *from, uint32_t bytes)
 {
-	uint32_t barrier = (uint32_t) __cvta_generic_to_shared(filled);
 	uint64_t policy;
 
-	if (threadIdx.x % WARP != 0 || bytes == 0)
-		return;
 	asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-				 : "memory");
 	asm volatile(
 		"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
 			"r"((uint32_t) __cvta_generic_to_shared(to)),
-		"l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+		"l"(from), "r"(bytes), "r"((uint32_t) __cvta_generic_to_shared(filled)), "l"(policy)
 		: "memory");
+}
+
+/* Fill a stage by one copy of so many bytes, 0 for none. */
+__device__ static inline void
+ring_fill(uint64_t *filled, void *to, const void *from, uint32_t bytes)
+{
+	if (threadIdx.x % WARP != 0 || bytes == 0)
+		return;
+	ring_expect(filled, bytes);
+	ring_copy(filled, to, from, bytes);
 }
 
 /* Wait until a stage is filled for the n-th time; parity is n mod 2, from 0. */

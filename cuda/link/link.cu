@@ -228,6 +228,7 @@ collect_slots(const CudaJob *job, LinkWork *work)
 
 	if (work->repairs)
 		return link_collect_repair(job, work);
+	work->slots_room = room + 1;
 	work->slots = (uint32_t *) malloc(((size_t) room + 1) * sizeof(uint32_t));
 	if (work->slots == NULL)
 		return false;
@@ -302,6 +303,9 @@ link_begin(CudaEngine *engine, CudaJob *job)
 	work->left_out = (uint32_t *) malloc(work->most * sizeof(uint32_t));
 	if (work->left_out == NULL)
 		return ENGINE_NO_MEMORY;
+	job_counts(engine, &job->work_bytes,
+			   ((uint64_t) work->slots_room + work->most) * sizeof(uint32_t) +
+				   2 * ((uint64_t) mirror->rows / 8));
 	memset(&job->error, 0, sizeof(job->error));
 	work->batch.graph = (uint32_t *) mirror->graph.base;
 	job->shown_total = work->count;

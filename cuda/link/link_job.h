@@ -74,7 +74,8 @@ struct LinkWork
 	uint32_t *fetch_to;
 	Range memory;
 	LinkBatch batch;
-	uint32_t *slots; /* on the host */
+	uint32_t *slots; /* on the host, */
+	uint32_t slots_room; /* so many at most */
 	uint32_t count;
 	uint32_t first; /* the batch */
 	uint32_t most;	/* rows of a batch */

@@ -447,6 +447,7 @@ link_collect_repair(const CudaJob *job, LinkWork *work)
 	uint32_t room = from != NULL ? job->in.count : mirror->rows;
 
 	room = room < mirror->rows ? room : mirror->rows;
+	work->slots_room = room + 1;
 	work->slots = (uint32_t *) malloc(((size_t) room + 1) * sizeof(uint32_t));
 	if (work->slots == NULL)
 		return false;

@@ -191,7 +191,7 @@ allocate_rows(size_t bytes, bool large)
  * memory.
  */
 static bool
-begin_result(const CudaEngine *engine, CudaJob *job)
+begin_result(CudaEngine *engine, CudaJob *job)
 {
 	LinkWork *work = job->work;
 	const CudaMirror *mirror = job->mirror;
@@ -208,6 +208,8 @@ begin_result(const CudaEngine *engine, CudaJob *job)
 		(uint64_t *) calloc((size_t) count / 64 + 1, sizeof(uint64_t));
 	if (work->result_slots == NULL || work->result_rows == NULL || work->result_linked == NULL)
 		return false;
+	job_counts(engine, &job->result_bytes,
+			   (uint64_t) count * (mirror->spec.degree + 1) * sizeof(uint32_t) + count / 8);
 	for (uint32_t word = 0; word <= mirror->rows / 32; word++)
 		for (uint32_t bits = work->bits[word]; bits != 0; bits &= bits - 1, at++)
 		{
@@ -303,7 +305,7 @@ begin_reach(CudaJob *job)
  * this one's result.
  */
 static void
-settle_deferred(CudaJob *job)
+settle_deferred(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	uint32_t *bits = job->work->bits;
@@ -318,11 +320,12 @@ settle_deferred(CudaJob *job)
 		if (more == NULL)
 			return;
 		if (mirror->deferred != NULL)
-			memcpy(more, mirror->deferred,
-				   ((size_t) mirror->deferred_rows / 32 + 1) * sizeof(uint32_t));
+			memcpy(more, mirror->deferred, mirror_deferred_bytes(mirror));
 		free(mirror->deferred);
+		engine->host_arrays -= mirror_deferred_bytes(mirror);
 		mirror->deferred = more;
 		mirror->deferred_rows = mirror->rows;
+		engine->host_arrays += mirror_deferred_bytes(mirror);
 	}
 	if (mirror->deferred == NULL)
 		return;
@@ -333,12 +336,13 @@ settle_deferred(CudaJob *job)
 	}
 	if (defers && count <= ENGINE_DEFERRED_MOST)
 	{
-		size_t bytes = ((size_t) mirror->deferred_rows / 32 + 1) * sizeof(uint32_t);
+		size_t bytes = mirror_deferred_bytes(mirror);
 
 		memcpy(mirror->deferred, bits, bytes);
 		memset(bits, 0, bytes);
 		return;
 	}
+	engine->host_arrays -= mirror_deferred_bytes(mirror);
 	free(mirror->deferred);
 	mirror->deferred = NULL;
 	mirror->deferred_rows = 0;
@@ -346,10 +350,10 @@ settle_deferred(CudaJob *job)
 
 /* The rows that changed are known: bring them. */
 static bool
-begin_rows(const CudaEngine *engine, CudaJob *job)
+begin_rows(CudaEngine *engine, CudaJob *job)
 {
 	if (job->work->repairs)
-		settle_deferred(job);
+		settle_deferred(engine, job);
 	if (!begin_result(engine, job))
 		return fail_result(job);
 	next_fetch(job->work, LINK_ROWS);
@@ -369,6 +373,7 @@ link_bring_result(CudaEngine *engine, CudaJob *job)
 		job->link.seeds = work->result_seeds = (uint32_t *) malloc(SEEDS_ROOM * sizeof(uint32_t));
 		if (work->result_seeds == NULL)
 			return fail_result(job);
+		job_counts(engine, &job->result_bytes, SEEDS_ROOM * sizeof(uint32_t));
 		next_fetch(work, LINK_SEEDS);
 		work->keeps_seeds = keeps_seeds(job);
 	}

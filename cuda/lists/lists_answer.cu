@@ -26,6 +26,7 @@
  * rows that are measured. Bound: latency of rows, some 1.5 µs a tile.
  */
 #include "cuda/lists/lists_estimate.cuh"
+#include "cuda/lists/lists_measure.cuh"
 #include "cuda/lists/lists_select.cuh"
 
 #define THREADS (LIST_WARPS * WARP)
@@ -75,8 +76,7 @@ measure_tile(const MirrorView &mirror, const Answer &answer, const uint32_t *slo
 		uint32_t i = base + lane / EXACT_LANES;
 		bool active = i < n;
 		uint32_t slot = slots[active ? i : 0];
-		Key key = WideMeasure<T, TERM, false>::key(
-			mirror, answer.vector, (const unsigned char *) row_of<T>(mirror, slot), slot, active);
+		Key key = lanes_key<T, TERM>(mirror, answer.vector, slot, active);
 
 		if (active && lane % EXACT_LANES == 0)
 			shared->tile[i] = key;
@@ -263,12 +263,13 @@ measure_found(const MirrorView &mirror, const ListsFound *found, uint32_t n, Ans
 			  AnswerShared *shared)
 {
 	bool by_bound = shared->query.choice == LISTS_BY_BOUND;
-	Key limit = block_select(n, shared->query.need, by_bound ? 32 : 64, &shared->select,
-							 [&](uint32_t i, Key *key) {
-								 *key = found_key(found[i], by_bound);
-								 return !by_bound || found[i].other < HUGE_VALF;
-							 })
-					.key;
+	auto make = [&](uint32_t i, Key *key) {
+		*key = found_key(found[i], by_bound);
+		return !by_bound || found[i].other < HUGE_VALF;
+	};
+	Key limit =
+		by_bound ? block_select<true>(n, shared->query.need, 32, &shared->select, make).key
+				 : block_select(n, shared->query.need, 64, &shared->select, make).key;
 
 	for (uint32_t base = 0; base < n; base += SORTED)
 	{
@@ -490,12 +491,13 @@ search_again(const MirrorView &mirror, const BatchView &batch, const ListsView &
 			return;
 		}
 		if (n >= shared->query.need)
-			limit = float_of_key((uint32_t) (block_select(n, shared->query.need, 32,
-														  &shared->select,
-														  [&](uint32_t i, Key *key) {
-															  *key = found_key(found[i], true);
-															  return true;
-														  })
+			limit = float_of_key((uint32_t) (block_select<true>(n, shared->query.need, 32,
+																&shared->select,
+																[&](uint32_t i, Key *key) {
+																	*key =
+																		found_key(found[i], true);
+																	return true;
+																})
 												 .key >>
 											 32));
 	}
@@ -578,27 +580,49 @@ write_answer(const MirrorView &mirror, const BatchView &batch, const Answer &ans
 	}
 }
 
+/*
+ * Bring a block's query, as others have brought it if there are lists. A
+ * barrier at the end.
+ */
+template <typename T>
+__device__ static inline void
+bring_asked(const MirrorView &mirror, const BatchView &batch, const ListsView &lists,
+			const ListsPart &part, float *elements, AnswerShared *shared)
+{
+	const DeviceQuery *asked =
+		lists.lists > 0 ? &part.asked[blockIdx.x] : &batch.queries[part.first + blockIdx.x];
+	const float *raw = part.raw + (size_t) blockIdx.x * part.vector_stride;
+
+	for (uint32_t i = threadIdx.x; i < sizeof(DeviceQuery) / sizeof(uint32_t); i += THREADS)
+		((uint32_t *) &shared->asked)[i] = ((const uint32_t *) asked)[i];
+	if (threadIdx.x == 0)
+		shared->query = lists.lists > 0 ? part.query[blockIdx.x] : ListsQuery{};
+	if (lists.lists > 0)
+		for (uint32_t i = threadIdx.x; i < part.vector_stride; i += THREADS)
+			elements[i] = raw[i];
+	__syncthreads();
+	if (lists.lists == 0)
+		widen_query(mirror, (const T *) (batch.vectors + shared->asked.vector), elements);
+	__syncthreads();
+}
+
 template <typename T, int TERM>
 __global__ void __launch_bounds__(THREADS, 3)
 	lists_answer_kernel(const MirrorView mirror, const BatchView batch, const ListsView lists,
-						const ListsPart part, const PendingLists pending, uint32_t most_k)
+						const ListsPart part, const PendingLists pending, uint32_t most_k,
+						uint32_t queries)
 {
 	DYNAMIC_SHARED(memory);
 	__shared__ AnswerShared shared;
 	uint32_t number = part.first + blockIdx.x;
 	Answer answer;
 
-	for (uint32_t i = threadIdx.x; i < sizeof(DeviceQuery) / sizeof(uint32_t); i += THREADS)
-		((uint32_t *) &shared.asked)[i] = ((const uint32_t *) &batch.queries[number])[i];
-	if (threadIdx.x == 0)
-		shared.query = lists.lists > 0 ? part.query[blockIdx.x] : ListsQuery{};
-	__syncthreads();
+	bring_asked<T>(mirror, batch, lists, part, (float *) memory, &shared);
 	begin_answer(mirror, most_k, memory, &answer);
+	answer.vector = query_of(mirror, (const float *) memory, &shared.norm);
 	answer.pending.room = answer.best.room = shared.asked.k;
 	answer.uncertain =
 		lists.shape.kind == QUANTIZER_RABITQ && shared.query.choice == LISTS_BY_BOUND;
-	answer.vector = load_query<T>(mirror, batch.vectors + shared.asked.vector, (float *) memory,
-								  &shared.norm);
 	if (pending.keys != NULL)
 		merge_pending(pending, number, &answer, &shared);
 	else
@@ -617,10 +641,12 @@ __global__ void __launch_bounds__(THREADS, 3)
 	}
 	__syncthreads();
 	write_answer(mirror, batch, answer, number, shared);
+	if (batch.flag != NULL)
+		end_query(batch, queries);
 }
 
 typedef void (*AnswerKernel)(const MirrorView, const BatchView, const ListsView, const ListsPart,
-							 const PendingLists, uint32_t);
+							 const PendingLists, uint32_t, uint32_t);
 
 static const AnswerKernel answer_kernels[] = {
 	lists_answer_kernel<float, TERM_PRODUCT>, lists_answer_kernel<float, TERM_SQUARE>,
@@ -637,7 +663,7 @@ lists_answer_launch(const ListsStep *step)
 										 (launch->mirror.metric == METRIC_L2)];
 
 	LAUNCH(kernel, step->part.queries, THREADS, bytes, launch->stream, launch->mirror,
-		   launch->batch, launch->lists, step->part, launch->pending, k);
+		   launch->batch, launch->lists, step->part, launch->pending, k, launch->queries);
 	return cudaGetLastError();
 }
 

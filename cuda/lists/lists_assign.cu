@@ -591,30 +591,58 @@ lists_assign_bytes(uint32_t lists, uint32_t dims, uint32_t count)
 	return lay_out_tables(&tables, lists, dims, piece_rows(dims, count), NULL);
 }
 
+/* Find the nearest centroids of a piece of rows by halves. */
+static cudaError_t
+launch_assignment(const AssignTables *tables, cudaStream_t stream)
+{
+	uint32_t blocks = (tables->count + TILE - 1) / TILE;
+	uint32_t warps = (tables->count + WARPS - 1) / WARPS;
+	cudaError_t error;
+	size_t bytes;
+
+	LAUNCH(halves_kernel<false>, warps, THREADS, 0, stream, *tables);
+	error = cudaGetLastError();
+	if (error != cudaSuccess)
+		return error;
+	lay_out(stages_of, NULL, &bytes);
+	if (stages_of == 3)
+		LAUNCH(assign_kernel<3>, blocks, THREADS, bytes, stream, *tables);
+	else
+		LAUNCH(assign_kernel<2>, blocks, THREADS, bytes, stream, *tables);
+	error = cudaGetLastError();
+	if (error != cudaSuccess)
+		return error;
+	LAUNCH(decide_kernel, warps, THREADS, 0, stream, *tables);
+	return cudaGetLastError();
+}
+
 /* Assign a piece of rows; the centroids' halves are made. */
 static cudaError_t
 assign_piece(const AssignTables *tables, const ListsAssign *assign)
 {
 	NearRows near = {tables->centroids, tables->lists,	 tables->dims,	   tables->rows,
 					 tables->open,		tables->nopen,	 tables->nearest, tables->distances};
-	uint32_t blocks = (tables->count + TILE - 1) / TILE;
-	uint32_t warps = (tables->count + WARPS - 1) / WARPS;
 	cudaError_t error =
 		cudaMemsetAsync(tables->nopen, 0, sizeof(uint32_t), assign->stream);
-	size_t bytes;
 
-	if (error != cudaSuccess)
-		return error;
-	LAUNCH(halves_kernel<false>, warps, THREADS, 0, assign->stream, *tables);
-	lay_out(stages_of, NULL, &bytes);
-	if (stages_of == 3)
-		LAUNCH(assign_kernel<3>, blocks, THREADS, bytes, assign->stream, *tables);
-	else
-		LAUNCH(assign_kernel<2>, blocks, THREADS, bytes, assign->stream, *tables);
-	LAUNCH(decide_kernel, warps, THREADS, 0, assign->stream, *tables);
-	error = cudaGetLastError();
+	if (error == cudaSuccess)
+		error = launch_assignment(tables, assign->stream);
 	return error != cudaSuccess ? error
 								: near_launch(&near, assign->processors, assign->stream);
+}
+
+/* Make the halves of the centroids. */
+static cudaError_t
+launch_halves(const AssignTables *tables, cudaStream_t stream)
+{
+	cudaError_t error;
+
+	LAUNCH(mean_kernel, (tables->dims + MEAN_DIMS - 1) / MEAN_DIMS, THREADS, 0, stream, *tables);
+	error = cudaGetLastError();
+	if (error != cudaSuccess)
+		return error;
+	LAUNCH(halves_kernel<true>, (tables->lists + WARPS - 1) / WARPS, THREADS, 0, stream, *tables);
+	return cudaGetLastError();
 }
 
 cudaError_t
@@ -634,10 +662,7 @@ lists_assign(const ListsAssign *assign)
 	tables.dims = assign->dims;
 	tables.error = value_error(assign->dims);
 	tables.rounding = (float) (assign->dims + 16) * 0x1p-52f;
-	LAUNCH(mean_kernel, (assign->dims + MEAN_DIMS - 1) / MEAN_DIMS, THREADS, 0, assign->stream,
-		   tables);
-	LAUNCH(halves_kernel<true>, (assign->lists + WARPS - 1) / WARPS, THREADS, 0, assign->stream,
-		   tables);
+	error = launch_halves(&tables, assign->stream);
 	for (uint32_t done = 0; done < assign->count && error == cudaSuccess; done += piece)
 	{
 		tables.rows = assign->rows + (size_t) done * assign->dims;

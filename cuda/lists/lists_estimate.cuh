@@ -101,7 +101,7 @@ int8_sums(const ListsView &lists, const uint32_t *words, const uint32_t *table, 
 	uint32_t count = (lists.shape.dims + 3) / 4;
 	int lower[G] = {};
 
-#pragma unroll 8
+#pragma unroll (G == 1 ? 32 : 8)
 	for (uint32_t w = 0; w < count; w++, table += 2 * G)
 		add_word<G, true>(table, __ldg(words + w * LIST_PLACES), sums, lower);
 #pragma unroll
@@ -125,7 +125,7 @@ rabitq_plane_sums(const ListsView &lists, const uint32_t *words, const uint32_t 
 	uint32_t of_plane = (lists.shape.dims + 31) / 32;
 	uint32_t bits = BITS != 0 ? BITS : lists.shape.bits;
 
-#pragma unroll 2
+#pragma unroll (G != 1 ? 2 : BITS == 1 ? 8 : 4)
 	for (uint32_t w = 0; w < of_plane; w++)
 	{
 		uint32_t planes[8];

@@ -50,6 +50,12 @@ struct LearnShared
 	unsigned long long random[LEARN_PARTS];
 	uint32_t sample[1]; /* of all sub-spaces that go on together */
 };
+static_assert(sizeof(LearnShared) + ENGINE_MAX_LISTS * KMEANS_SEEDS_SAMPLE * sizeof(uint32_t) <=
+				  LISTS_LEARN_SHARED,
+			  "samples of as many lists as there may be");
+static_assert(sizeof(LearnShared) + LEARN_PARTS * 256 * KMEANS_SEEDS_SAMPLE * sizeof(uint32_t) <=
+				  LISTS_LEARN_SHARED,
+			  "samples of sub-spaces");
 
 struct ListsLearn
 {
@@ -264,11 +270,10 @@ begin_means(ListsLearn *learn, MeansView *view, uint64_t seed)
 }
 
 ListsLearn *
-lists_learn_begin(const ListsTraining *training, void *memory, uint32_t count,
+lists_learn_begin(const ListsTraining *training, void *memory, void *shared, uint32_t count,
 				  uint32_t processors, cudaStream_t stream)
 {
 	ListsLearn *learn = (ListsLearn *) calloc(1, sizeof(ListsLearn));
-	size_t samples;
 
 	if (learn == NULL)
 		return NULL;
@@ -276,17 +281,8 @@ lists_learn_begin(const ListsTraining *training, void *memory, uint32_t count,
 	learn->count = count;
 	learn->processors = processors;
 	learn->stream = stream;
+	learn->shared = (LearnShared *) shared;
 	(void) lay_out_learn(learn, (unsigned char *) memory);
-	samples = learn->whole.sampled;
-	if (samples < (size_t) learn->part.some * learn->part.sampled)
-		samples = (size_t) learn->part.some * learn->part.sampled;
-	if (cudaHostAlloc((void **) &learn->shared, sizeof(LearnShared) + samples * sizeof(uint32_t),
-					  cudaHostAllocDefault) != cudaSuccess)
-	{
-		(void) cudaGetLastError();
-		free(learn);
-		return NULL;
-	}
 	return learn;
 }
 
@@ -536,8 +532,5 @@ lists_learn_floats(const ListsLearn *learn, double *inertia)
 void
 lists_learn_end(ListsLearn *learn)
 {
-	if (learn == NULL)
-		return;
-	(void) cudaFreeHost(learn->shared);
 	free(learn);
 }

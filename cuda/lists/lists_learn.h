@@ -23,14 +23,19 @@ struct ListsLearn;
 /* Bytes of device memory for a sample of count rows, with the sample. */
 extern size_t lists_learn_bytes(const ListsTraining *training, uint32_t count);
 
+/* Bytes of pinned memory, of any training. */
+#define LISTS_LEARN_SHARED ((size_t) 264 << 10)
+
 /*
  * Begin: memory is device memory of lists_learn_bytes(), which begins with the
  * sample (count x dims floats, to be there when the stream has done what was
- * launched before; under pq its rows become residuals). NULL: no memory on the
- * host. training->control is unused. lists_code_prepare() has been called.
+ * launched before; under pq its rows become residuals); shared is pinned memory
+ * of LISTS_LEARN_SHARED bytes: to take some now would make other streams wait.
+ * NULL: no memory on the host. training->control is unused.
+ * lists_code_prepare() has been called.
  */
-extern ListsLearn *lists_learn_begin(const ListsTraining *training, void *memory, uint32_t count,
-									 uint32_t processors, cudaStream_t stream);
+extern ListsLearn *lists_learn_begin(const ListsTraining *training, void *memory, void *shared,
+									 uint32_t count, uint32_t processors, cudaStream_t stream);
 
 /*
  * Launch the next few milliseconds of work. To be called again when the stream

@@ -86,9 +86,13 @@ cudaError_t
 means_inertia(const MeansView *view, uint32_t round, cudaStream_t stream)
 {
 	uint32_t runs = (view->count + KMEANS_RUN - 1) / KMEANS_RUN;
+	cudaError_t error;
 
 	LAUNCH(runs_kernel, dim3((runs + THREADS - 1) / THREADS, view->some), THREADS, 0, stream,
 		   *view);
+	error = cudaGetLastError();
+	if (error != cudaSuccess)
+		return error;
 	LAUNCH(inertia_kernel, view->some, THREADS, 0, stream, *view, round);
 	return cudaGetLastError();
 }
@@ -193,6 +197,8 @@ __global__ void __launch_bounds__(THREADS) words_kernel(const MeansView view, ui
 cudaError_t
 means_move(const MeansView *view, const Key *keys, uint32_t round, cudaStream_t stream)
 {
+	cudaError_t error;
+
 	if (view->first == NULL)
 	{
 		LAUNCH(words_kernel, dim3(view->lists / WARPS, view->some), THREADS, 0, stream, *view,
@@ -200,6 +206,9 @@ means_move(const MeansView *view, const Key *keys, uint32_t round, cudaStream_t 
 		return cudaGetLastError();
 	}
 	LAUNCH(first_kernel, view->count / THREADS + 1, THREADS, 0, stream, *view, keys);
+	error = cudaGetLastError();
+	if (error != cudaSuccess)
+		return error;
 	LAUNCH(move_kernel, dim3(view->lists, (view->dims + MOVE_THREADS - 1) / MOVE_THREADS),
 		   MOVE_THREADS, 0, stream, *view);
 	return cudaGetLastError();

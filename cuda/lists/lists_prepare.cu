@@ -5,10 +5,9 @@
  *
  * The tables are those of src/engine/quantizer to the bit, scalar_prepare() and
  * pq_prepare(). A block per query.
- *		scalar	128 threads. Shared memory: the query, room for its rotation,
+ *		scalar	128 to 512 threads. Shared memory: the query, room for its rotation,
  *				what the integers leave over as doubles. Bound: barriers of the
- *				rotation, and one thread that adds the rest up in the order of
- *				elements (some 4 ns an element)
+ *				rotation, and eight lanes that add the rest up
  *		pq		256 threads: a warp takes a sub-space, a lane its codewords;
  *				their products are made twice, in double. Reads the codebook,
  *				from L2
@@ -18,8 +17,10 @@
 #include "cuda/lists/lists_estimate.cuh"
 #include "cuda/quantizer/rotated.cuh"
 
-#define SCALAR_THREADS 128u
+#define SCALAR_THREADS 512u /* at most, and no more than twice what dimensions ask for */
 #define PQ_THREADS 256u
+#define LEFT_SUMS 8u
+#define BROUGHT 8u /* elements that a thread asks for at once: the host's memory is far */
 #define TINY_ELEMENT 1e-30f /* TINY of scalar.h */
 
 /* What a block shares beside the query. */
@@ -35,7 +36,7 @@ struct PrepareShared
 __device__ static inline void
 begin_query(const ListsView &lists, const DeviceQuery &asked, ListsQuery *query)
 {
-	bool all = asked.rerank == ENGINE_RERANK_ALL;
+	bool all = asked.rerank > LISTS_MOST_RERANK; /* ENGINE_RERANK_ALL is more too */
 	bool hold = lists.shape.kind != QUANTIZER_RABITQ; /* quantizer_bounds_hold() */
 
 	query->limit = HUGE_VALF;
@@ -45,7 +46,7 @@ begin_query(const ListsView &lists, const DeviceQuery &asked, ListsQuery *query)
 	query->estimated = 0;
 	if (all && !hold)
 		query->choice = LISTS_ALL;
-	else if (all || asked.rerank == 0 || asked.rerank > LISTS_MOST_RERANK)
+	else if (all || asked.rerank == 0)
 		query->choice = LISTS_BY_BOUND;
 	else
 	{
@@ -54,6 +55,34 @@ begin_query(const ListsView &lists, const DeviceQuery &asked, ListsQuery *query)
 	}
 	if (query->choice == LISTS_ALL)
 		query->found = FOUND_TOO_MANY; /* no buffer has room for them */
+}
+
+/*
+ * Bring elements into shared memory, widened and padded. A barrier at the end.
+ */
+template <typename T>
+__device__ static inline void
+bring_elements(const MirrorView &mirror, const T *stored, float *elements)
+{
+	uint32_t n = query_bytes(mirror) / (uint32_t) sizeof(float);
+
+	for (uint32_t base = threadIdx.x; base < n; base += BROUGHT * blockDim.x)
+	{
+		float some[BROUGHT];
+
+#pragma unroll
+		for (uint32_t j = 0; j < BROUGHT; j++)
+		{
+			uint32_t i = base + j * blockDim.x;
+
+			some[j] = i < mirror.dims ? (float) stored[i] : 0.0f;
+		}
+#pragma unroll
+		for (uint32_t j = 0; j < BROUGHT; j++)
+			if (base + j * blockDim.x < n)
+				elements[base + j * blockDim.x] = some[j];
+	}
+	__syncthreads();
 }
 
 /*
@@ -67,12 +96,16 @@ bring_vector(const MirrorView &mirror, const BatchView &batch, const ListsPart &
 {
 	uint32_t number = part.first + blockIdx.x;
 	float *stored = part.vectors + (size_t) blockIdx.x * part.vector_stride;
+	float *raw = part.raw + (size_t) blockIdx.x * part.vector_stride;
 	QueryVector vector;
 
 	for (uint32_t i = threadIdx.x; i < sizeof(DeviceQuery) / sizeof(uint32_t); i += blockDim.x)
 		((uint32_t *) &shared->asked)[i] = ((const uint32_t *) &batch.queries[number])[i];
 	__syncthreads();
-	vector = load_query<T>(mirror, batch.vectors + shared->asked.vector, elements, &shared->norm);
+	bring_elements(mirror, (const T *) (batch.vectors + shared->asked.vector), elements);
+	for (uint32_t i = threadIdx.x; i < part.vector_stride; i += blockDim.x)
+		raw[i] = elements[i];
+	vector = query_of(mirror, elements, &shared->norm);
 	if (mirror.metric == METRIC_COSINE)
 	{
 		double length = __dsqrt_rn(vector.norm);
@@ -82,10 +115,13 @@ bring_vector(const MirrorView &mirror, const BatchView &batch, const ListsPart &
 				elements[i] = (float) __ddiv_rn((double) elements[i], length);
 		__syncthreads();
 	}
-	for (uint32_t i = threadIdx.x; i < part.vector_stride; i += blockDim.x)
-		stored[i] = i < mirror.dims ? elements[i] : 0.0f;
+	if (stored != raw)
+		for (uint32_t i = threadIdx.x; i < part.vector_stride; i += blockDim.x)
+			stored[i] = elements[i];
 	if (threadIdx.x == 0)
 		part.asked[blockIdx.x] = shared->asked;
+	if (threadIdx.x == 0 && blockIdx.x == 0)
+		*part.again = {};
 	if (threadIdx.x < WARP)
 	{
 		double square = exact_sum<float, TERM_PRODUCT>(elements, elements, mirror.dims,
@@ -144,7 +180,7 @@ largest_of(const float *values, uint32_t dims, PrepareShared *shared)
 	if (threadIdx.x % WARP == 0)
 		shared->largest[threadIdx.x / WARP] = most;
 	__syncthreads();
-	for (uint32_t i = 0; i < SCALAR_THREADS / WARP; i++)
+	for (uint32_t i = 0; i < blockDim.x / WARP; i++)
 		most = fmaxf(most, shared->largest[i]);
 	return most;
 }
@@ -187,20 +223,27 @@ make_integers(const ListsPart &part, const float *values, uint32_t dims, float s
 		shared->sums[threadIdx.x / WARP] = sum;
 	__syncthreads();
 	sum = 0;
-	for (uint32_t i = 0; i < SCALAR_THREADS / WARP; i++)
+	for (uint32_t i = 0; i < blockDim.x / WARP; i++)
 		sum += shared->sums[i];
 	return sum;
 }
 
-/* The sum of what is left over, or the length of that. One thread. */
+/*
+ * The sum of what is left over, or the length of that (sum_of_left() of
+ * scalar.c). One warp, of which eight lanes add.
+ */
 __device__ static inline float
 error_of(bool int8, const double *left, uint32_t dims)
 {
 	double sum = 0;
 
+	if (threadIdx.x < LEFT_SUMS)
 #pragma unroll 8
-	for (uint32_t i = 0; i < dims; i++)
-		sum = __dadd_rn(sum, int8 ? left[i] : __dmul_rn(left[i], left[i]));
+		for (uint32_t i = threadIdx.x; i < dims; i += LEFT_SUMS)
+			sum = __dadd_rn(sum, int8 ? left[i] : __dmul_rn(left[i], left[i]));
+	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 4));
+	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 2));
+	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 1));
 	if (!int8)
 		sum = __dsqrt_rn(sum);
 	return not_below_of(sum != sum ? HUGE_VAL : sum);
@@ -235,10 +278,11 @@ __global__ void __launch_bounds__(SCALAR_THREADS)
 	query.sum = make_integers(part, values, dims, (float) steps, factor, step, left, &shared);
 	query.scale = lists.shape.metric == METRIC_L2 ? -2 * step : -step;
 	query.offset = 0;
-	if (threadIdx.x != 0)
+	if (threadIdx.x >= WARP)
 		return;
 	query.error = error_of(lists.shape.kind == QUANTIZER_INT8, left, dims);
-	part.query[blockIdx.x] = query;
+	if (threadIdx.x == 0)
+		part.query[blockIdx.x] = query;
 }
 
 /* ---- pq ---- */
@@ -423,9 +467,13 @@ cudaError_t
 lists_prepare_launch(const ListsStep *step)
 {
 	const ListsLaunch *launch = step->launch;
-	bool pq = launch->lists.shape.kind == QUANTIZER_PQ;
+	uint32_t dims = launch->lists.shape.dims;
+	uint32_t threads = launch->lists.shape.kind == QUANTIZER_PQ ? PQ_THREADS
+					   : dims <= SCALAR_THREADS / 4			? SCALAR_THREADS / 4
+					   : dims <= SCALAR_THREADS / 2			? SCALAR_THREADS / 2
+																: SCALAR_THREADS;
 
-	LAUNCH(prepare_kernel(launch), step->part.queries, pq ? PQ_THREADS : SCALAR_THREADS,
+	LAUNCH(prepare_kernel(launch), step->part.queries, threads,
 		   prepare_bytes(launch), launch->stream, launch->mirror, launch->batch, launch->lists,
 		   step->part);
 	return cudaGetLastError();

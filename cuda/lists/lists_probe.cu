@@ -7,20 +7,23 @@
  *				queries: tiles of 128 centroids x 64 queries (few queries: 32 x
  *				8; where these would leave most of the device idle: 32 x 32),
  *				256 threads, sums in registers, elements in shared memory, 16
- *				(128, 64) of a vector at a time. Elements are added in their
- *				order, fused, as the host's processors do. Bound: arithmetic
- *				(single precision); of few queries reading centroids once
+ *				(128, 64) of a vector at a time, the next being asked for
+ *				meanwhile. Elements are added in their order, fused, as the
+ *				host's processors do. Bound: arithmetic (single precision); of
+ *				few queries reading centroids once
  *		choose	a block of 256 threads per query: the nearest lists by the least
  *				values of 256 classes of lists, sorted; where these do not
  *				settle it, by digits. Then their exact distances, 8 lanes a
- *				list, and the first place of each pair by an atomic. Reads the
- *				query's values twice, from L2
+ *				list, the first place of each pair by an atomic, and the list's
+ *				count of probes by one whose result is not waited for. Reads
+ *				the query's values twice, from L2
  *		starts	a block: sums over all lists, of pairs; one for the items of
  *				each phase
  *		sort	a thread per pair: writes it where its list's are
  * The last two are left out where few queries probe the same list.
  */
 #include "cuda/lists/lists_estimate.cuh"
+#include "cuda/lists/lists_measure.cuh"
 #include "cuda/lists/lists_select.cuh"
 
 #define THREADS 256u
@@ -41,22 +44,43 @@ struct CoarseTile
 	float vectors[DEPTH][queries + pad];
 };
 
-/* Bring elements [from, from + DEPTH) of count rows, a column for each. */
-template <uint32_t DEPTH, uint32_t WIDTH, uint32_t STRIDE>
-__device__ static inline void
-bring_columns(const float *rows, size_t stride, uint32_t count, uint32_t dims, uint32_t from,
-			  float (*to)[STRIDE])
+/*
+ * Elements [from, from + DEPTH) of a tile's rows, as a thread brings them: it
+ * asks for the next while those before are worked on.
+ */
+template <uint32_t DEPTH, uint32_t WIDTH>
+struct Columns
 {
-	for (uint32_t i = threadIdx.x; i < DEPTH * WIDTH; i += THREADS)
-	{
-		uint32_t row = i / DEPTH,
-				 element = i % DEPTH;
+	static const uint32_t each = DEPTH * WIDTH / THREADS;
+	float next[each];
 
-		to[element][row] = row < count && from + element < dims
-							   ? __ldg(rows + row * stride + from + element)
-							   : 0.0f;
+	__device__ inline void
+	ask(const float *rows, size_t stride, uint32_t count, uint32_t dims, uint32_t from)
+	{
+#pragma unroll
+		for (uint32_t j = 0; j < each; j++)
+		{
+			uint32_t i = threadIdx.x + j * THREADS;
+			uint32_t row = i / DEPTH,
+					 element = from + i % DEPTH;
+
+			next[j] = row < count && element < dims ? __ldg(rows + row * stride + element) : 0.0f;
+		}
 	}
-}
+
+	template <uint32_t STRIDE>
+	__device__ inline void
+	put(float (*to)[STRIDE]) const
+	{
+#pragma unroll
+		for (uint32_t j = 0; j < each; j++)
+		{
+			uint32_t i = threadIdx.x + j * THREADS;
+
+			to[i % DEPTH][i / DEPTH] = next[j];
+		}
+	}
+};
 
 template <uint32_t ACROSS, uint32_t M, uint32_t N, uint32_t DEPTH>
 __global__ void __launch_bounds__(THREADS)
@@ -69,18 +93,26 @@ __global__ void __launch_bounds__(THREADS)
 			 query = blockIdx.y * Tile::queries;
 	uint32_t x = threadIdx.x % ACROSS * M,
 			 y = threadIdx.x / ACROSS * N;
+	const float *centroids = lists.centroids + (size_t) list * dims,
+				*vectors = part.vectors + (size_t) query * part.vector_stride;
 	float sums[M][N] = {};
+	Columns<DEPTH, Tile::lists> of_lists;
+	Columns<DEPTH, Tile::queries> of_queries;
 
+	of_lists.ask(centroids, dims, lists.lists - list, dims, 0);
+	of_queries.ask(vectors, part.vector_stride, part.queries - query, dims, 0);
 	for (uint32_t from = 0; from < dims; from += DEPTH)
 	{
 		uint32_t depth = dims - from < DEPTH ? dims - from : DEPTH;
 
-		bring_columns<DEPTH, Tile::lists>(lists.centroids + (size_t) list * dims, dims,
-										  lists.lists - list, dims, from, tile.centroids);
-		bring_columns<DEPTH, Tile::queries>(part.vectors + (size_t) query * part.vector_stride,
-											part.vector_stride, part.queries - query, dims, from,
-											tile.vectors);
+		of_lists.put(tile.centroids);
+		of_queries.put(tile.vectors);
 		__syncthreads();
+		of_lists.ask(centroids, dims, lists.lists - list, dims, from + DEPTH);
+		of_queries.ask(vectors, part.vector_stride, part.queries - query, dims, from + DEPTH);
+		/* warps of a small tile whose query there is not have nothing to do */
+		if (query + y >= part.queries)
+			depth = 0;
 #pragma unroll 4
 		for (uint32_t i = 0; i < depth; i++)
 		{
@@ -215,8 +247,9 @@ choose_by_digits(const ListsView &lists, const float *values, uint32_t probes, L
  * get 0, those of others OTHER_CLASS.
  */
 __device__ static inline void
-mark_nearest(const ListsView &lists, const float *values, const ListsPair *chosen, uint32_t probes,
-			 uint32_t places, uint32_t *ranks, ChooseShared *shared)
+mark_nearest(const ListsView &lists, const ListsPart &part, const float *values,
+			 const ListsPair *chosen, uint32_t probes, uint32_t places, uint32_t *ranks,
+			 ChooseShared *shared)
 {
 	uint32_t wanted = (places + LIST_PLACES - 1) / LIST_PLACES;
 
@@ -265,9 +298,34 @@ mark_nearest(const ListsView &lists, const float *values, const ListsPair *chose
 				uint32_t blocks = lists.first[shared->nearest + 1] - lists.first[shared->nearest];
 
 				ranks[i] = 0;
-				shared->blocks += phase_end(0, 0, blocks);
+				shared->blocks += phase_end(part, 0, 0, blocks);
 			}
 		__syncthreads();
+	}
+	__syncthreads();
+}
+
+/* The same of lists that are in the order of their distances. */
+__device__ static inline void
+mark_first(const ListsView &lists, const ListsPart &part, const ListsPair *chosen, uint32_t probes,
+		   uint32_t places, uint32_t *ranks, ChooseShared *shared)
+{
+	uint32_t wanted = (places + LIST_PLACES - 1) / LIST_PLACES;
+
+	for (uint32_t i = threadIdx.x; i < probes; i += THREADS)
+	{
+		uint32_t list = chosen[i].number;
+
+		shared->number[i] = phase_end(part, 0, 0, lists.first[list + 1] - lists.first[list]);
+	}
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < probes; i += THREADS)
+	{
+		uint32_t before = 0;
+
+		for (uint32_t j = 0; j < i; j++)
+			before += shared->number[j];
+		ranks[i] = shared->number[i] == 0 || before < wanted ? 0 : OTHER_CLASS;
 	}
 	__syncthreads();
 }
@@ -277,28 +335,19 @@ __device__ static inline float
 base_of(const ListsView &lists, const float *vector, uint32_t list, bool active)
 {
 	const float *centroid = lists.centroids + (size_t) list * lists.shape.dims;
-	double sum = 0;
+	uint32_t dims = lists.shape.dims;
 
-	if (active && lists.shape.metric == METRIC_L2)
-#pragma unroll 4
-		for (uint32_t i = threadIdx.x % EXACT_LANES; i < lists.shape.dims; i += EXACT_LANES)
-			add_term<TERM_SQUARE>(&sum, vector[i], __ldg(centroid + i));
-	else if (active)
-#pragma unroll 4
-		for (uint32_t i = threadIdx.x % EXACT_LANES; i < lists.shape.dims; i += EXACT_LANES)
-			add_term<TERM_PRODUCT>(&sum, vector[i], __ldg(centroid + i));
-	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 4));
-	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 2));
-	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 1));
-	return (float) (lists.shape.metric == METRIC_L2 ? sum : -sum);
+	return (float) (lists.shape.metric == METRIC_L2
+						? lanes_sum<TERM_SQUARE>(vector, centroid, dims, active)
+						: -lanes_sum<TERM_PRODUCT>(vector, centroid, dims, active));
 }
 
 __global__ void __launch_bounds__(THREADS)
 	lists_choose_kernel(const ListsView lists, const ListsPart part)
 {
 	__shared__ ChooseShared shared;
+	__shared__ float vector[ENGINE_MAX_LIST_DIMS];
 	const float *values = part.values + (size_t) blockIdx.x * lists.lists;
-	const float *vector = part.vectors + (size_t) blockIdx.x * part.vector_stride;
 	size_t first = (size_t) blockIdx.x * part.most_probes;
 	ListsPair *chosen = part.probes + first;
 	uint32_t *ranks = part.ranks + first;
@@ -306,13 +355,19 @@ __global__ void __launch_bounds__(THREADS)
 	uint32_t probes = query->probes;
 	bool scanned = query->choice != LISTS_ALL; /* else lists_answer.cu reads all of them */
 	uint32_t places;
+	bool sorted;
 
-	if (!choose_by_classes(lists, values, probes, chosen, &shared))
+	for (uint32_t i = threadIdx.x; i < lists.shape.dims; i += THREADS)
+		vector[i] = part.vectors[(size_t) blockIdx.x * part.vector_stride + i];
+	sorted = choose_by_classes(lists, values, probes, chosen, &shared);
+	if (!sorted)
 		choose_by_digits(lists, values, probes, chosen, &shared);
 	__syncthreads();
-	/* rows enough for a limit that is close, and not too many for the buffer */
-	places = 4 * query->need < part.room / 2 ? 4 * query->need : part.room / 2;
-	mark_nearest(lists, values, chosen, probes, scanned ? places : 0, ranks, &shared);
+	places = scanned ? first_places(part.room, query->need) : 0;
+	if (sorted)
+		mark_first(lists, part, chosen, probes, places, ranks, &shared);
+	else
+		mark_nearest(lists, part, values, chosen, probes, places, ranks, &shared);
 	if (threadIdx.x == 0)
 		shared.blocks = 0;
 	__syncthreads();
@@ -326,6 +381,8 @@ __global__ void __launch_bounds__(THREADS)
 		if (i >= probes || threadIdx.x % EXACT_LANES != 0)
 			continue;
 		chosen[i].base = base;
+		if (lists.probed != NULL)
+			(void) atomicAdd(&lists.probed[list], 1ull);
 		(void) atomicAdd(&shared.blocks, lists.first[list + 1] - lists.first[list]);
 		if (scanned && !part.direct)
 			ranks[i] |= atomicAdd(&part.counts[(ranks[i] != 0) * lists.lists + list], 1u);
@@ -378,8 +435,8 @@ items_of(const ListsView &lists, const ListsPart &part, uint32_t phase, uint32_t
 
 	if (phase == NO_SLOT || pairs == 0)
 		return pairs;
-	begin = phase_begin(phase, other);
-	end = phase_end(phase, other, blocks);
+	begin = phase_begin(part, phase, other);
+	end = phase_end(part, phase, other, blocks);
 	if (begin >= end)
 		return 0;
 	return (pairs + part.group - 1) / part.group *

@@ -9,31 +9,31 @@
  * buffers, whatever the order of codes.
  *
  * scan: a persistent grid of 256 threads takes items: up to 64 blocks of a
- * list, and up to 8 pairs (pq: 4). Of small batches, where few queries probe
- * the same list, a block takes one pair and 8 blocks of codes or more. A warp
- * takes a block of codes at a time, a lane a code.
+ * list, and up to 16 pairs (8 where few queries probe a list, or tables are
+ * long; pq: 4). Of small batches, where hardly any two queries probe the same
+ * list, a block takes one pair and 8 blocks of codes or more. A warp takes a
+ * block of codes at a time, a lane a code.
  *
  *		registers	sums of all pairs
- *		shared		the pairs' tables side by side (lists_estimate.cuh): 16
- *					bytes a dimension of 8 queries; pq 2,048 or 64 bytes a
- *					sub-space of 4
+ *		shared		the pairs' tables: int8 and rabitq as tensor cores want
+ *					them (lists_products.cuh), 32 bytes a dimension of 16
+ *					queries, and sums of each warp; pq side by side
+ *					(lists_estimate.cuh), 2,048 or 64 bytes a sub-space of 4
  *		L2, HBM		codes, once for each item; the buffers of what may be
  *					chosen,
  *					appended to by one atomic a warp and pair
  *
- * Bytes read: codes once for each 8 queries that probe their list, tables once
- * an item. Bound: dp4a, two for each word of a code and query, at half rate:
- * 0.4 ms for 10,000 queries x 8,000 codes x 128 dimensions; pq by shared
- * memory.
- *
- * limit: a block of 256 threads per query selects by digits, in the buffer, and
- * compacts it in place.
+ * Bytes read: codes once for each 16 queries that probe their list, tables once
+ * an item. Bound: of groups estimates and bounds, some 40 instructions a code
+ * and query; of pairs alone dp4a and waiting for codes, of which a lane asks
+ * for 32 words at a time; pq by shared memory.
  */
-#include "cuda/lists/lists_estimate.cuh"
-#include "cuda/lists/lists_select.cuh"
+#include "cuda/lists/lists_products.cuh"
 
 #define THREADS (LIST_WARPS * WARP)
-#define MOST_GROUP 8u
+#define MOST_GROUP 16u
+#define AGAIN NO_SLOT	 /* a phase: queries whose buffers did not suffice */
+#define FULL_GROUP 12u	 /* pairs of a list, on average, for which groups are of 16 */
 
 /* What a block shares beside tables. */
 struct ScanShared
@@ -101,11 +101,11 @@ take_item(const ListsView &lists, const ListsPart &part, uint32_t phase, ScanSha
 		uint32_t other = at >= lists.lists;
 		uint32_t list = other ? at - lists.lists : at;
 		uint32_t first = lists.first[list];
-		uint32_t end = phase_end(phase, other, lists.first[list + 1] - first);
+		uint32_t end = phase_end(part, phase, other, lists.first[list + 1] - first);
 		uint32_t groups = (part.counts[at] + part.group - 1) / part.group;
 		uint32_t group = (item - items[at]) % groups;
 		uint32_t begin =
-			phase_begin(phase, other) + (item - items[at]) / groups * part.item_blocks;
+			phase_begin(part, phase, other) + (item - items[at]) / groups * part.item_blocks;
 		uint32_t left = part.counts[at] - group * part.group;
 
 		shared->pair = part.starts[at] + group * part.group;
@@ -136,8 +136,8 @@ take_pair(const ListsView &lists, const ListsPart &part, uint32_t phase, ScanSha
 	pair = part.probes[blockIdx.y];
 	other = part.ranks[blockIdx.y] != 0;
 	first = lists.first[pair.number];
-	begin = phase_begin(phase, other) + blockIdx.x * part.item_blocks;
-	end = phase_end(phase, other, lists.first[pair.number + 1] - first);
+	begin = phase_begin(part, phase, other) + blockIdx.x * part.item_blocks;
+	end = phase_end(part, phase, other, lists.first[pair.number + 1] - first);
 	if (begin >= end)
 		return;
 	shared->pairs = 1;
@@ -147,12 +147,39 @@ take_pair(const ListsView &lists, const ListsPart &part, uint32_t phase, ScanSha
 	shared->base[0] = pair.base;
 }
 
+/*
+ * Take a pair of a query that is scanned again: all blocks of its list. First
+ * thread.
+ */
+__device__ static inline void
+take_again(const ListsView &lists, const ListsPart &part, ScanShared *shared)
+{
+	uint32_t taken = atomicAdd(&part.again->taken, 1u);
+	uint32_t of_query = taken % part.most_probes;
+	uint32_t query;
+	ListsPair pair;
+
+	shared->pairs = 0;
+	if (taken / part.most_probes >= part.again->queries)
+		return;
+	query = part.queries_again[taken / part.most_probes];
+	shared->pairs = 1;
+	shared->number[0] = query;
+	shared->begin = shared->end = 0;
+	if (of_query >= part.query[query].probes)
+		return;
+	pair = part.probes[(size_t) query * part.most_probes + of_query];
+	shared->base[0] = pair.base;
+	shared->begin = lists.first[pair.number];
+	shared->end = lists.first[pair.number + 1];
+}
+
 /* Bring an item's pairs. After a barrier; one is to follow. */
 template <int G>
 __device__ static inline void
-bring_pairs(const ListsPart &part, ScanShared *shared)
+bring_pairs(const ListsPart &part, bool sorted, ScanShared *shared)
 {
-	if (threadIdx.x < G && !part.direct)
+	if (threadIdx.x < G && sorted)
 	{
 		bool there = threadIdx.x < shared->pairs;
 		ListsPair pair = part.sorted[shared->pair + (there ? threadIdx.x : 0)];
@@ -188,176 +215,180 @@ append_found(const ListsPart &part, uint32_t number, const ListsFound &found, bo
 		part.found[(size_t) number * part.room + place] = found;
 }
 
-/* Scan a block of codes for an item's pairs. One warp. */
-template <int KIND, int G>
+/* A lane's code, and whose it is. */
+struct ScannedCode
+{
+	uint32_t slot;
+	CodeTerms terms;
+};
+
+/* Compare a warp's codes to pair g of an item, by their sums. Whole warps. */
+template <int KIND>
+__device__ static inline void
+scan_pair(const MirrorView &mirror, const BatchView &batch, const ListsView &lists,
+		  const ListsPart &part, const ScanShared &shared, uint32_t g, const ScannedCode &code,
+		  int sum)
+{
+	const ListsQuery &query = shared.query[g];
+	ListsFound found;
+	float estimate,
+		lower;
+	bool chosen;
+
+	if (query.found >= FOUND_TOO_MANY)
+		return;
+	estimate = code_estimate<KIND>(lists.shape, query, shared.base[g], sum, code.terms, &lower);
+	/* an estimate that is no number says nothing: the row is measured */
+	chosen = (query.choice == LISTS_BY_ESTIMATE ? !(estimate > query.limit)
+												: lower <= query.limit) &&
+			 code.slot != NO_SLOT;
+	if (chosen)
+		chosen = consider_row<KIND>(mirror, batch, lists, part.asked[shared.number[g]], query,
+									shared.base[g], code.slot, estimate, lower, code.terms, &found);
+	append_found(part, shared.number[g], found, chosen);
+}
+
+/*
+ * Scan a block of codes for an item's pairs. PRODUCTS: by tensor cores, sums
+ * lie in a warp's shared memory. One warp.
+ */
+template <int KIND, int G, bool PRODUCTS>
 __device__ static inline void
 scan_block(const MirrorView &mirror, const BatchView &batch, const ListsView &lists,
-		   const ListsPart &part, const uint32_t *tables, const ScanShared &shared, uint32_t block)
+		   const ListsPart &part, const uint32_t *tables, int *of_warp, const ScanShared &shared,
+		   uint32_t block)
 {
 	uint32_t lane = threadIdx.x % WARP;
-	const uint32_t *words = list_codes(lists, block) + lane;
-	uint32_t slot = list_slot(lists, block, lane);
-	CodeTerms terms = code_terms<KIND>(lists, words);
-	int sums[G];
+	const uint32_t *codes = list_codes(lists, block);
+	ScannedCode code = {list_slot(lists, block, lane), code_terms<KIND>(lists, codes + lane)};
 
-	code_sums<KIND, G>(lists, words, tables, sums);
-#pragma unroll
-	for (int g = 0; g < G; g++)
+	if constexpr (PRODUCTS)
 	{
-		const ListsQuery &query = shared.query[g];
-		ListsFound found;
-		float estimate,
-			lower;
-		bool chosen;
+		product_sums<KIND, G>(lists, codes, tables, of_warp);
+#pragma unroll 1
+		for (uint32_t g = 0; g < shared.pairs; g++)
+			scan_pair<KIND>(mirror, batch, lists, part, shared, g, code,
+							of_warp[lane * (G + 1) + g]);
+	}
+	else
+	{
+		int sums[G];
 
-		if (g >= (int) shared.pairs)
-			break;
-		if (query.found >= FOUND_TOO_MANY)
-			continue;
-		estimate = code_estimate<KIND>(lists.shape, query, shared.base[g], sums[g], terms, &lower);
-		/* an estimate that is no number says nothing: the row is measured */
-		chosen = (query.choice == LISTS_BY_ESTIMATE ? !(estimate > query.limit)
-													: lower <= query.limit) &&
-				 slot != NO_SLOT;
-		if (chosen)
-			chosen = consider_row<KIND>(mirror, batch, lists,
-										part.asked[shared.number[g]], query,
-										shared.base[g], slot, estimate, lower, terms, &found);
-		append_found(part, shared.number[g], found, chosen);
+		code_sums<KIND, G>(lists, codes + lane, tables, sums);
+#pragma unroll
+		for (int g = 0; g < G; g++)
+			if (g < (int) shared.pairs)
+				scan_pair<KIND>(mirror, batch, lists, part, shared, (uint32_t) g, code, sums[g]);
 	}
 }
 
-/* FAR: tables are read where they are, for there is no room for them. */
-template <int KIND, int G, bool FAR>
-__global__ void __launch_bounds__(THREADS, KIND == CODE_RABITQ ? 2 : 3)
+/* Where tables are that an item's codes are compared by. */
+enum ScanTables
+{
+	TABLES_SHARED,	 /* brought side by side */
+	TABLES_FAR,		 /* of one pair, read where they are: there is no room for them */
+	TABLES_PRODUCTS, /* as products want them, behind sums of warps */
+};
+
+template <int KIND, int G, ScanTables TABLES>
+__global__ void __launch_bounds__(THREADS, 3)
 	lists_scan_kernel(const MirrorView mirror, const BatchView batch, const ListsView lists,
 					  const ListsPart part, uint32_t phase)
 {
+	const bool PRODUCTS = TABLES == TABLES_PRODUCTS;
 	DYNAMIC_SHARED(memory);
 	__shared__ ScanShared shared;
-	uint32_t *tables = (uint32_t *) memory;
+	uint32_t *tables = (uint32_t *) memory + (PRODUCTS ? LIST_WARPS * WARP * (G + 1) : 0);
+	int *of_warp = (int *) memory + threadIdx.x / WARP * WARP * (G + 1);
 
 	do
 	{
-		if (part.direct && threadIdx.x == 0)
+		if (phase == AGAIN)
+		{
+			if (threadIdx.x == 0)
+				take_again(lists, part, &shared);
+		}
+		else if (part.direct && threadIdx.x == 0)
 			take_pair(lists, part, phase, &shared);
 		else if (!part.direct && threadIdx.x < WARP)
 			take_item(lists, part, phase, &shared);
 		__syncthreads();
 		if (shared.pairs == 0)
 			return;
-		bring_pairs<G>(part, &shared);
-		if (!FAR)
+		bring_pairs<G>(part, !part.direct && phase != AGAIN, &shared);
+		if constexpr (PRODUCTS)
+			bring_product_tables<G>(lists.shape, part.tables, part.table_words, shared.number,
+									shared.pairs, tables);
+		else if (TABLES == TABLES_SHARED)
 			bring_tables<KIND, G>(part.tables, part.table_words, shared.number, shared.pairs,
 								  tables);
 		__syncthreads();
 		for (uint32_t i = shared.begin + threadIdx.x / WARP; i < shared.end; i += LIST_WARPS)
-			scan_block<KIND, G>(
+			scan_block<KIND, G, PRODUCTS>(
 				mirror, batch, lists, part,
-				FAR ? part.tables + (size_t) shared.number[0] * part.table_words : tables, shared,
-				lists.blocks[i]);
+				TABLES == TABLES_FAR
+					? part.tables + (size_t) shared.number[0] * part.table_words
+					: tables,
+				of_warp, shared, lists.blocks[i]);
 		__syncthreads();
-	} while (!part.direct);
-}
-
-/*
- * Take what may have been found since into account: the limit, and what it
- * excludes goes.
- */
-__global__ void __launch_bounds__(THREADS) lists_limit_kernel(const ListsPart part)
-{
-	__shared__ SelectShared select;
-	__shared__ uint32_t of_warps[LIST_WARPS];
-	ListsQuery *query = &part.query[blockIdx.x];
-	ListsFound *found = part.found + (size_t) blockIdx.x * part.room;
-	uint32_t n = query->found;
-	bool by_bound = query->choice == LISTS_BY_BOUND;
-	uint32_t kept = 0;
-	float limit;
-
-	if (n >= FOUND_TOO_MANY)
-		return;
-	__syncthreads();
-	if (n > part.room)
-	{
-		if (threadIdx.x == 0)
-			query->found = FOUND_TOO_MANY;
-		return;
-	}
-	limit = float_of_key((uint32_t) (block_select(n, query->need, 32, &select,
-												  [&](uint32_t i, Key *key) {
-													  float rank = by_bound ? found[i].other
-																			: found[i].rank;
-
-													  *key = (Key) fast_key(rank) << 32;
-													  return rank < HUGE_VALF;
-												  })
-										 .key >>
-									 32));
-	if (!(limit < HUGE_VALF))
-		return;
-	for (uint32_t base = 0; base < n; base += THREADS)
-	{
-		uint32_t i = base + threadIdx.x;
-		ListsFound row = {};
-		bool keeps = false;
-		uint32_t votes,
-			place = kept;
-
-		if (i < n)
-		{
-			row = found[i];
-			keeps = row.rank <= limit;
-		}
-		votes = __ballot_sync(FULL_WARP, keeps);
-		if (threadIdx.x % WARP == 0)
-			of_warps[threadIdx.x / WARP] = (uint32_t) __popc(votes);
-		__syncthreads();
-		for (uint32_t warp = 0; warp < LIST_WARPS; warp++)
-		{
-			place += warp < threadIdx.x / WARP ? of_warps[warp] : 0;
-			kept += of_warps[warp];
-		}
-		if (keeps)
-			found[place + (uint32_t) __popc(votes & ((1u << threadIdx.x % WARP) - 1))] = row;
-		__syncthreads();
-	}
-	if (threadIdx.x == 0)
-	{
-		query->found = kept;
-		query->limit = limit;
-	}
+	} while (!part.direct || phase == AGAIN);
 }
 
 typedef void (*ScanKernel)(const MirrorView, const BatchView, const ListsView, const ListsPart,
 						   uint32_t);
 
 /*
- * The kernels of a kind of codes: of a group of pairs, of one, and of one whose
- * tables are far.
+ * The kernels of a kind of codes: of a group of pairs, of half of one where
+ * that has no room, of one pair, and of one whose tables are far.
  */
 struct ScanKernels
 {
 	ScanKernel group;
+	ScanKernel half;
 	ScanKernel one;
 	ScanKernel far;
 };
 
 static const ScanKernels scan_kernels[] = {
-	{lists_scan_kernel<CODE_INT8, 8, false>, lists_scan_kernel<CODE_INT8, 1, false>, NULL},
-	{lists_scan_kernel<CODE_RABITQ, 8, false>, lists_scan_kernel<CODE_RABITQ, 1, false>, NULL},
-	{lists_scan_kernel<CODE_PQ8, 4, false>, lists_scan_kernel<CODE_PQ8, 1, false>,
-	 lists_scan_kernel<CODE_PQ8, 1, true>},
-	{lists_scan_kernel<CODE_PQ4, 4, false>, lists_scan_kernel<CODE_PQ4, 1, false>, NULL}};
+	{lists_scan_kernel<CODE_INT8, 16, TABLES_PRODUCTS>,
+	 lists_scan_kernel<CODE_INT8, 8, TABLES_PRODUCTS>,
+	 lists_scan_kernel<CODE_INT8, 1, TABLES_SHARED>, NULL},
+	{lists_scan_kernel<CODE_RABITQ, 16, TABLES_PRODUCTS>,
+	 lists_scan_kernel<CODE_RABITQ, 8, TABLES_PRODUCTS>,
+	 lists_scan_kernel<CODE_RABITQ, 1, TABLES_SHARED>, NULL},
+	{lists_scan_kernel<CODE_PQ8, 4, TABLES_SHARED>, NULL,
+	 lists_scan_kernel<CODE_PQ8, 1, TABLES_SHARED>, lists_scan_kernel<CODE_PQ8, 1, TABLES_FAR>},
+	{lists_scan_kernel<CODE_PQ4, 4, TABLES_SHARED>, NULL,
+	 lists_scan_kernel<CODE_PQ4, 1, TABLES_SHARED>, NULL}};
 
 #define TABLES_MOST 98304u /* bytes of shared memory for tables: two blocks of a multiprocessor */
 
-uint32_t
-lists_scan_group(const QuantizerShape *shape)
+/* Bytes of shared memory for the tables of a group, and sums. */
+static uint32_t
+group_bytes(const QuantizerShape *shape, uint32_t group)
 {
-	uint32_t group = shape->kind == QUANTIZER_PQ ? 4 : 8;
+	if (shape->kind == QUANTIZER_PQ || group == 1)
+		return (lists_table_words(shape) + 3) / 4 * 16 * group;
+	return product_words(*shape, group) * 4 + LIST_WARPS * WARP * (group + 1) * 4;
+}
 
-	return lists_table_words(shape) * 4 * group <= TABLES_MOST ? group : 1;
+uint32_t
+lists_scan_group(const QuantizerShape *shape, uint32_t pairs)
+{
+	uint32_t group = shape->kind == QUANTIZER_PQ ? 4 : MOST_GROUP;
+
+	if (group == MOST_GROUP && (pairs < FULL_GROUP || group_bytes(shape, group) > TABLES_MOST))
+		group = MOST_GROUP / 2;
+	return group_bytes(shape, group) <= TABLES_MOST ? group : 1;
+}
+
+/* The kernel of a part. */
+static ScanKernel
+scan_kernel(const ScanKernels &kernels, const ListsPart &part, bool far)
+{
+	if (part.group == 1)
+		return far ? kernels.far : kernels.one;
+	return part.group == MOST_GROUP / 2 ? kernels.half : kernels.group;
 }
 
 /* Items that a phase makes of one pair, at most. */
@@ -368,13 +399,28 @@ pair_items(const ListsView &lists, const ListsPart &part, uint32_t phase)
 
 	for (uint32_t other = 0; other < 2; other++)
 	{
-		uint32_t begin = phase_begin(phase, other),
-				 end = phase_end(phase, other, lists.longest);
+		uint32_t begin = phase_begin(part, phase, other),
+				 end = phase_end(part, phase, other, lists.longest);
 
 		if (begin < end && (end - begin + part.item_blocks - 1) / part.item_blocks > most)
 			most = (end - begin + part.item_blocks - 1) / part.item_blocks;
 	}
 	return most;
+}
+
+/* Scan again for queries whose buffers did not suffice, as a rule for none. */
+static cudaError_t
+launch_again(const ListsStep *step, const ScanKernels &kernels)
+{
+	const ListsLaunch *launch = step->launch;
+	uint32_t bytes = group_bytes(&launch->lists.shape, 1);
+	bool far = bytes > TABLES_MOST;
+	cudaError_t error = lists_limit_launch(step, true);
+
+	if (error == cudaSuccess)
+		LAUNCH((far ? kernels.far : kernels.one), launch->processors * 2, THREADS, far ? 0 : bytes,
+			   launch->stream, launch->mirror, launch->batch, launch->lists, step->part, AGAIN);
+	return error == cudaSuccess ? cudaGetLastError() : error;
 }
 
 cudaError_t
@@ -383,13 +429,14 @@ lists_scan_launch(const ListsStep *step)
 	const ListsLaunch *launch = step->launch;
 	const ListsPart &part = step->part;
 	const ScanKernels &kernels = scan_kernels[code_kind(launch->lists.shape)];
-	uint32_t bytes = part.table_words * 4 * part.group;
+	uint32_t bytes = group_bytes(&launch->lists.shape, part.group);
 	bool far = bytes > TABLES_MOST;
-	ScanKernel kernel = far ? kernels.far : part.group > 1 ? kernels.group : kernels.one;
+	ScanKernel kernel = scan_kernel(kernels, part, far);
 	uint32_t blocks = far ? 4 : TABLES_MOST * 2 / (bytes + 4096);
+	cudaError_t error = cudaSuccess;
 
 	blocks = launch->processors * (blocks < 1 ? 1 : blocks > 6 ? 6 : blocks);
-	for (uint32_t phase = 0; phase < part.phases; phase++)
+	for (uint32_t phase = 0; phase < part.phases && error == cudaSuccess; phase++)
 	{
 		dim3 grid(blocks);
 
@@ -398,9 +445,11 @@ lists_scan_launch(const ListsStep *step)
 		LAUNCH(kernel, grid, THREADS, far ? 0 : bytes, launch->stream, launch->mirror,
 			   launch->batch, launch->lists, part, phase);
 		if (phase + 1 < part.phases)
-			LAUNCH(lists_limit_kernel, part.queries, THREADS, 0, launch->stream, part);
+			error = lists_limit_launch(step, false);
 	}
-	return cudaGetLastError();
+	if (part.overflows && error == cudaSuccess)
+		error = launch_again(step, kernels);
+	return error == cudaSuccess ? cudaGetLastError() : error;
 }
 
 cudaError_t
@@ -410,8 +459,8 @@ lists_scan_allow(const cudaDeviceProp *device)
 
 	(void) device;
 	for (const ScanKernels &kernels : scan_kernels)
-		for (ScanKernel kernel : {kernels.group, kernels.one})
-			if (error == cudaSuccess)
+		for (ScanKernel kernel : {kernels.group, kernels.half, kernels.one})
+			if (error == cudaSuccess && kernel != NULL)
 				error = cudaFuncSetAttribute((const void *) kernel,
 											 cudaFuncAttributeMaxDynamicSharedMemorySize,
 											 (int) TABLES_MOST);

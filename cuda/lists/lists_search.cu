@@ -2,10 +2,13 @@
  * lists_search.cu
  *		Launching searches of lists, in parts that the state has room for.
  *
- * A part is nine launches, seven where few queries probe the same list, and two
- * more for each factor of 16 that the longest list has above 256 blocks:
- * prepare (lists_prepare.cu), coarse, choose, starts, sort (lists_probe.cu),
- * scans with limits between them (lists_scan.cu), answer (lists_answer.cu).
+ * A part of many queries is ten launches, and two more for each factor of 16
+ * that the longest list has above 256 blocks: prepare (lists_prepare.cu),
+ * coarse, choose, starts, sort (lists_probe.cu), two scans with a limit between
+ * them (lists_scan.cu, lists_limit.cu), a limit and a scan for queries whose
+ * buffers did not suffice, answer (lists_answer.cu). Starts and sort are left
+ * out where few queries probe the same list, the limits and all but one scan
+ * where there is little to scan for few queries.
  */
 #include "cuda/lists/lists_estimate.cuh"
 
@@ -15,21 +18,50 @@
 #define MOST_ITEMS 128u		/* of a list, then */
 #define ROOM_LEAST 1024u	/* rows of a query's buffer, by certain or close bounds, */
 #define ROOM_WIDE 4096u		/* and by wide ones; 16 times what sets a limit, */
-#define ROOM_MOST 8192u		/* or so many, or 4 times that */
+#define ROOM_MOST 8192u		/* or so many, or 4 times that; */
+#define ROOM_FEW 16384u		/* where there are few queries at least so many */
+#define FEW_QUERIES 64u
+#define SINGLE_ROWS 4096u	/* rows that a query probes, on average, which are scanned at once, */
+#define SINGLE_QUERIES 16u	/* for so many queries */
 
-/* Rows that a query's buffer is to hold. */
+/* What sets the limit of a launch's queries, at most. */
 static uint32_t
-room_of(const ListsView *lists, uint32_t max_k, uint32_t max_rerank)
+most_need(uint32_t max_k, uint32_t max_rerank)
 {
 	uint32_t reranked = max_rerank < LISTS_MOST_RERANK ? max_rerank : LISTS_MOST_RERANK;
-	uint32_t need = max_k > reranked ? max_k : reranked;
-	bool wide = lists->shape.kind == QUANTIZER_PQ ||
-				(lists->shape.kind == QUANTIZER_RABITQ && lists->shape.bits <= 2);
+
+	return max_k > reranked ? max_k : reranked;
+}
+
+/* Rows that the buffer of one of so many queries is to hold. */
+static uint32_t
+room_of(const ListsView *lists, uint32_t need, uint32_t queries)
+{
 	uint32_t room = power_of_two(16 * need);
-	uint32_t least = wide ? ROOM_WIDE : ROOM_LEAST;
+	uint32_t least = lists_wide(lists->shape) ? ROOM_WIDE : ROOM_LEAST;
 	uint32_t most = 4 * need > ROOM_MOST ? power_of_two(4 * need) : ROOM_MOST;
 
-	return room < least ? least : room > most ? most : room;
+	room = room < least ? least : room > most ? most : room;
+	return queries <= FEW_QUERIES && room < ROOM_FEW ? ROOM_FEW : room;
+}
+
+/*
+ * How codes are scanned: at once where that is little, for few queries; else in
+ * as many phases as the longest list asks for. Whether buffers may have no room
+ * is guessed from the mean list: lists_answer.cu does without, slowly.
+ */
+static void
+set_phases(const ListsView *lists, uint32_t queries, ListsPart *part)
+{
+	uint64_t rows = (uint64_t) part->most_probes * lists->all_blocks / lists->lists * LIST_PLACES;
+
+	part->overflows = 2 * rows > part->room;
+	part->phases = 1;
+	if (!part->overflows && rows <= SINGLE_ROWS && queries <= SINGLE_QUERIES)
+		return;
+	part->phases = 2;
+	while (part->phases < LISTS_MOST_PHASES && phase_begin(*part, part->phases, 0) < lists->longest)
+		part->phases++;
 }
 
 /* Sizes of a part, all multiples of 16 bytes. */
@@ -37,6 +69,8 @@ struct PartSizes
 {
 	size_t query;
 	size_t asked;
+	size_t number;
+	size_t raw; /* where it is not the vector */
 	size_t vector;
 	size_t table;
 	size_t found; /* values before */
@@ -46,6 +80,7 @@ struct PartSizes
 	size_t counts;
 	size_t starts;
 	size_t items;
+	size_t again; /* then a number of each query */
 };
 
 static PartSizes
@@ -53,16 +88,20 @@ part_sizes(const ListsView *lists, uint32_t max_probes, uint32_t room, uint32_t 
 {
 	size_t values = round_up(lists->lists * sizeof(float), 16);
 	size_t found = round_up(room * sizeof(ListsFound), 16);
+	size_t vector = round_up(lists->shape.dims * sizeof(float), 32);
 	PartSizes sizes;
 
 	sizes.query = sizeof(ListsQuery);
 	sizes.asked = sizeof(DeviceQuery);
-	sizes.vector = round_up(lists->shape.dims * sizeof(float), 32);
+	sizes.number = 16;
+	sizes.raw = lists->shape.metric == METRIC_COSINE ? vector : 0;
+	sizes.vector = vector;
 	sizes.table = round_up(lists_table_words(&lists->shape) * sizeof(uint32_t), 16);
 	sizes.found = values > found ? values : found;
 	sizes.probes = sizes.sorted = round_up(max_probes * sizeof(ListsPair), 16);
 	sizes.ranks = round_up(max_probes * sizeof(uint32_t), 16);
 	sizes.counts = round_up((2 * (size_t) lists->lists + LISTS_MOST_PHASES) * sizeof(uint32_t), 16);
+	sizes.again = 16;
 	sizes.starts = round_up((2 * (size_t) lists->lists + 1) * sizeof(uint32_t), 16);
 	sizes.items = round_up((2 * (size_t) lists->lists + 1) * phases * sizeof(uint32_t), 16);
 	return sizes;
@@ -72,22 +111,23 @@ part_sizes(const ListsView *lists, uint32_t max_probes, uint32_t room, uint32_t 
 static size_t
 query_state(const PartSizes &sizes)
 {
-	return sizes.query + sizes.asked + sizes.vector + sizes.table + sizes.found + sizes.probes +
-		   sizes.ranks + sizes.sorted;
+	return sizes.query + sizes.asked + sizes.raw + sizes.vector + sizes.table + sizes.found + sizes.probes +
+		   sizes.ranks + sizes.sorted + sizes.number;
 }
 
 static size_t
 common_state(const PartSizes &sizes)
 {
-	return sizes.counts + sizes.starts + sizes.items;
+	return sizes.counts + sizes.starts + sizes.items + sizes.again;
 }
 
 size_t
 lists_search_least_bytes(const ListsView *lists, uint32_t max_probes, uint32_t max_k,
 						 uint32_t max_rerank)
 {
-	PartSizes sizes = part_sizes(lists, max_probes < 1 ? 1 : max_probes,
-								 room_of(lists, max_k, max_rerank), LISTS_MOST_PHASES);
+	PartSizes sizes =
+		part_sizes(lists, max_probes < 1 ? 1 : max_probes,
+				   room_of(lists, most_need(max_k, max_rerank), 1), LISTS_MOST_PHASES);
 
 	return query_state(sizes) + common_state(sizes);
 }
@@ -111,6 +151,7 @@ lay_out(const ListsLaunch *launch, const PartSizes &sizes, uint32_t queries, Lis
 	part->query = (ListsQuery *) take(&at, sizes.query * queries);
 	part->asked = (DeviceQuery *) take(&at, sizes.asked * queries);
 	part->vectors = (float *) take(&at, sizes.vector * queries);
+	part->raw = sizes.raw == 0 ? part->vectors : (float *) take(&at, sizes.raw * queries);
 	part->tables = (uint32_t *) take(&at, sizes.table * queries);
 	part->found = (ListsFound *) take(&at, sizes.found * queries);
 	part->values = (float *) part->found;
@@ -121,6 +162,8 @@ lay_out(const ListsLaunch *launch, const PartSizes &sizes, uint32_t queries, Lis
 	part->tickets = part->counts + 2 * launch->lists.lists;
 	part->starts = (uint32_t *) take(&at, sizes.starts);
 	part->items = (uint32_t *) take(&at, sizes.items);
+	part->again = (ListsAgain *) take(&at, sizes.again);
+	part->queries_again = (uint32_t *) take(&at, sizes.number * queries);
 }
 
 /* What parts of a launch have in common. */
@@ -130,12 +173,13 @@ begin_part(const ListsLaunch *launch)
 	const ListsView *lists = &launch->lists;
 	ListsPart part = {};
 	uint64_t pairs = (uint64_t) launch->queries * launch->max_probes;
-
 	part.most_probes = launch->max_probes < 1 ? 1 : launch->max_probes;
-	part.room = room_of(lists, launch->max_k, launch->max_rerank);
-	part.phases = lists_phases(lists->longest);
+	part.room = room_of(lists, most_need(launch->max_k, launch->max_rerank), launch->queries);
+	if (lists->lists > 0)
+		set_phases(lists, launch->queries, &part);
 	part.direct = pairs < (uint64_t) FEW_PAIRS * lists->lists;
-	part.group = part.direct ? 1 : lists_scan_group(&lists->shape);
+	part.group =
+		part.direct ? 1 : lists_scan_group(&lists->shape, (uint32_t) (pairs / lists->lists));
 	part.item_blocks = ITEM_BLOCKS;
 	if (part.direct)
 		part.item_blocks = (lists->longest + MOST_ITEMS - 1) / MOST_ITEMS;

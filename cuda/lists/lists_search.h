@@ -18,7 +18,7 @@
 
 #define LISTS_MOST_K 1024u		/* results of a search of lists, */
 #define LISTS_MOST_RERANK 4096u /* and rows re-ranked by estimate: who wants more gets all that
-								 * bounds do not exclude */
+								 * certain bounds do not exclude; by rabitq, all */
 
 struct ListsLaunch
 {
@@ -30,6 +30,7 @@ struct ListsLaunch
 	uint32_t max_probes; /* at most lists.lists */
 	uint32_t max_rerank; /* of those below LISTS_MOST_RERANK */
 	bool any_admitted;	 /* some query has a bitmap, or a bound */
+	bool rows_are_far;	 /* some are in the host's memory: few are measured for a limit */
 	PendingLists pending; /* keys NULL: the search scans the pending rows itself */
 	size_t state_bytes;	 /* of batch.state: a launch takes its queries in parts that this serves */
 	uint32_t processors;

@@ -185,8 +185,13 @@ cudaError_t
 seeds_launch(const MeansView *view, uint32_t from, uint32_t to, cudaStream_t stream)
 {
 	uint32_t runs = (view->sampled + KMEANS_RUN - 1) / KMEANS_RUN;
+	cudaError_t error = cudaSuccess;
 
-	for (uint32_t seed = from; seed < to; seed++)
+	/* each seed is drawn by the launch before it */
+	for (uint32_t seed = from; seed < to && error == cudaSuccess; seed++)
+	{
 		LAUNCH(seed_kernel, dim3(runs, view->some), THREADS, 0, stream, *view, seed);
-	return cudaGetLastError();
+		error = cudaGetLastError();
+	}
+	return error;
 }

@@ -77,11 +77,30 @@ find_digit(SelectShared *shared, uint32_t need)
 }
 
 /*
+ * Count a key of each lane by its digit, if it has one. Most lanes of a warp
+ * have the same as a rule, and are counted at once. Whole warps.
+ */
+__device__ static inline void
+count_digit(SelectShared *shared, bool has, uint32_t digit)
+{
+	uint32_t all = __ballot_sync(FULL_WARP, has);
+	uint32_t first = all != 0 ? (uint32_t) __ffs((int) all) - 1 : 0;
+	uint32_t of_first = __shfl_sync(FULL_WARP, digit, (int) first);
+	uint32_t same = __ballot_sync(FULL_WARP, has && digit == of_first);
+
+	if (all != 0 && threadIdx.x % WARP == first)
+		(void) atomicAdd(&shared->counts[digit], (uint32_t) __popc(same));
+	else if (has && digit != of_first)
+		(void) atomicAdd(&shared->counts[digit], 1u);
+}
+
+/*
  * Select among n keys the `need` least. make(i, &key) makes one, or says that
  * there is none. All threads of a block; ends with a barrier. Of fewer keys
- * than that all are selected.
+ * than that all are selected. KTH: the key is that of number `need`, else it
+ * may be any that tells these from others.
  */
-template <class Make>
+template <bool KTH = false, class Make>
 __device__ static inline SelectedKey
 block_select(uint32_t n, uint32_t need, uint32_t bits, SelectShared *shared, Make make)
 {
@@ -96,12 +115,13 @@ block_select(uint32_t n, uint32_t need, uint32_t bits, SelectShared *shared, Mak
 		for (uint32_t i = threadIdx.x; i < SELECT_DIGITS; i += blockDim.x)
 			shared->counts[i] = 0;
 		__syncthreads();
-		for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
+		for (uint32_t base = 0; base < n; base += blockDim.x)
 		{
-			Key key;
+			uint32_t i = base + threadIdx.x;
+			Key key = 0;
+			bool has = i < n && make(i, &key) && (key & mask) == selected.key;
 
-			if (make(i, &key) && (key & mask) == selected.key)
-				(void) atomicAdd(&shared->counts[(uint32_t) (key >> shift) & 255], 1u);
+			count_digit(shared, has, (uint32_t) (key >> shift) & 255);
 		}
 		__syncthreads();
 		if (threadIdx.x < WARP)
@@ -115,7 +135,7 @@ block_select(uint32_t n, uint32_t need, uint32_t bits, SelectShared *shared, Mak
 		selected.key |= (Key) shared->digit << shift;
 		mask |= (Key) 255 << shift;
 		need -= shared->before;
-		if (need == shared->of_digit)
+		if (!KTH && need == shared->of_digit)
 		{
 			__syncthreads();
 			selected.key |= ~mask;

@@ -16,6 +16,7 @@
 #define LISTS_MOST_PHASES 7u /* slots are below 2^31, so blocks below 2^26 */
 #define FIRST_BLOCKS_LOG 4u	 /* blocks of a list that the first phase scans: 16; then 16 times as
 							  * many */
+#define FIRST_PLACES 64u /* rows of the nearest lists, or four times what sets a limit */
 #define LIST_WARPS 8u		 /* of a block that scans */
 #define FOUND_TOO_MANY 0x80000000u /* a query's buffer did not suffice */
 
@@ -63,6 +64,13 @@ struct ListsFound
 	uint32_t slot;
 };
 
+/* What is scanned again, for queries whose buffers did not suffice. */
+struct ListsAgain
+{
+	uint32_t queries;
+	uint32_t taken; /* of their probes */
+};
+
 /* The part of a batch that is being searched. Passed to kernels by value. */
 struct ListsPart
 {
@@ -71,6 +79,7 @@ struct ListsPart
 	uint32_t most_probes;
 	uint32_t room;	/* rows of a buffer */
 	uint32_t phases;
+	bool overflows; /* a buffer may have no room */
 	uint32_t group; /* pairs that are scanned together, of so many blocks */
 	uint32_t item_blocks;
 	bool direct; /* pairs are scanned one by one, as they are: `sorted` and what leads to it is not
@@ -79,7 +88,8 @@ struct ListsPart
 	uint32_t vector_stride; /* floats */
 	ListsQuery *query;		/* queries */
 	DeviceQuery *asked;		/* queries: the batch's may be in the host's memory */
-	float *vectors;			/* queries x vector_stride: widened; under cosine of length one */
+	float *raw;				/* queries x vector_stride: widened */
+	float *vectors;			/* the same; under cosine apart, of length one */
 	uint32_t *tables;		/* queries x table_words */
 	float *values;			/* queries x lists; where buffers are later */
 	ListsFound *found;		/* queries x room */
@@ -91,37 +101,30 @@ struct ListsPart
 	uint32_t *starts;		/* 2 x lists + 1: the first of them in `sorted` */
 	uint32_t *items;		/* of each phase 2 x lists + 1: the first item */
 	uint32_t *tickets;		/* behind counts; of each phase: items taken */
+	ListsAgain *again;
+	uint32_t *queries_again; /* queries: which are scanned again */
 };
 
 /*
  * The first block that a phase scans of a list: of lists that are not a query's
  * nearest the first phase scans nothing, and the second what it scans of others
- * and what comes before.
+ * and what comes before. A single phase scans all.
  */
 __host__ __device__ static inline uint32_t
-phase_begin(uint32_t phase, uint32_t other)
+phase_begin(const ListsPart &part, uint32_t phase, uint32_t other)
 {
+	if (part.phases == 1)
+		return phase == 0 ? 0 : UINT32_MAX;
 	return phase == 0 || (phase == 1 && other) ? 0 : 1u << (phase * FIRST_BLOCKS_LOG);
 }
 
 /* Where it ends. */
 __host__ __device__ static inline uint32_t
-phase_end(uint32_t phase, uint32_t other, uint32_t blocks)
+phase_end(const ListsPart &part, uint32_t phase, uint32_t other, uint32_t blocks)
 {
-	uint32_t end = phase_begin(phase + 1, other);
+	uint32_t end = phase_begin(part, phase + 1, other);
 
 	return end < blocks ? end : blocks;
-}
-
-/* Phases of lists that have at most so many blocks. */
-static inline uint32_t
-lists_phases(uint32_t longest)
-{
-	uint32_t phases = 2;
-
-	while (phases < LISTS_MOST_PHASES && phase_begin(phases, 0) < longest)
-		phases++;
-	return phases;
 }
 
 /* Words of a query's integers, as scans load them. */
@@ -133,6 +136,25 @@ lists_table_words(const QuantizerShape *shape)
 	if (shape->kind == QUANTIZER_RABITQ)
 		return 2 * ((shape->dims + 31) / 32 * 8);
 	return shape->bits == 8 ? shape->parts * 128 : shape->parts * 4;
+}
+
+/* Whether the bounds of codes exclude little. */
+static inline bool
+lists_wide(const QuantizerShape &shape)
+{
+	return shape.kind == QUANTIZER_PQ || (shape.kind == QUANTIZER_RABITQ && shape.bits <= 2);
+}
+
+/*
+ * Rows of the nearest lists that are scanned first: enough for a limit that is
+ * close, not too many for the buffer, whatever the last of these lists has.
+ */
+__host__ __device__ static inline uint32_t
+first_places(uint32_t room, uint32_t need)
+{
+	uint32_t places = 4 * need > FIRST_PLACES ? 4 * need : FIRST_PLACES;
+
+	return places < room / 2 ? places : room / 2;
 }
 
 /* What is launched for a part. */
@@ -151,13 +173,14 @@ extern bool lists_take_part(const ListsLaunch *launch, uint32_t first, ListsPart
 extern cudaError_t lists_prepare_launch(const ListsStep *step);
 extern cudaError_t lists_probe_launch(const ListsStep *step);
 extern cudaError_t lists_scan_launch(const ListsStep *step);
+extern cudaError_t lists_limit_launch(const ListsStep *step, bool last);
 extern cudaError_t lists_answer_launch(const ListsStep *step);
 extern cudaError_t lists_prepare_allow(const cudaDeviceProp *device);
 extern cudaError_t lists_scan_allow(const cudaDeviceProp *device);
 extern cudaError_t lists_answer_allow(const cudaDeviceProp *device);
 
-/* Pairs that a scan takes together where many probe a list. */
-extern uint32_t lists_scan_group(const QuantizerShape *shape);
+/* Pairs that a scan takes together where so many probe a list, on average. */
+extern uint32_t lists_scan_group(const QuantizerShape *shape, uint32_t pairs);
 
 /* A number in single precision that is not below a double. */
 __device__ static inline float

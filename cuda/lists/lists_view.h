@@ -36,7 +36,9 @@ struct ListsView
 	const uint32_t *first;	  /* lists + 1: where the blocks of a list begin in `blocks` */
 	const uint32_t *blocks;	  /* numbers of blocks, list by list */
 	const uint32_t *memory;	  /* block b begins at word b x block_words */
-	uint32_t longest;		  /* blocks of the longest list */
+	uint32_t longest;		  /* blocks of the longest list, */
+	uint32_t all_blocks;	  /* and of all */
+	unsigned long long *probed; /* lists: how often searches have probed each; NULL: not counted */
 };
 
 #if defined(__CUDACC__) || defined(EMULATED)

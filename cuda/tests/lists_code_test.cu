@@ -500,8 +500,8 @@ learns(const ListsTraining &training, uint32_t count, Making making)
 	std::vector<float> wanted(nfloats),
 		got(nfloats);
 	OnDevice<unsigned char> memory(lists_learn_bytes(&training, count));
-	ListsLearn *learn = lists_learn_begin(&training, memory.at, count,
-										  (uint32_t) device.multiProcessorCount, stream);
+	void *shared;
+	ListsLearn *learn;
 	double inertia,
 		wanted_inertia;
 	uint32_t done = 0,
@@ -510,6 +510,9 @@ learns(const ListsTraining &training, uint32_t count, Making making)
 	bool over = false,
 		 grows = true;
 
+	must(cudaHostAlloc(&shared, LISTS_LEARN_SHARED, cudaHostAllocDefault), "cudaHostAlloc");
+	learn = lists_learn_begin(&training, memory.at, shared, count,
+							  (uint32_t) device.multiProcessorCount, stream);
 	must(cudaMemcpy(memory.at, sample.data(), sample.size() * sizeof(float),
 					cudaMemcpyHostToDevice),
 		 "cudaMemcpy");
@@ -524,6 +527,7 @@ learns(const ListsTraining &training, uint32_t count, Making making)
 					cudaMemcpyDeviceToHost),
 		 "cudaMemcpy");
 	lists_learn_end(learn);
+	must(cudaFreeHost(shared), "cudaFreeHost");
 	if (lists_train(&training, sample.data(), count, wanted.data(), &wanted_inertia) != ENGINE_OK)
 		return false;
 	for (size_t i = 0; i < nfloats; i++)

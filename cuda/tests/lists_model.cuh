@@ -297,6 +297,7 @@ lay_out_lists(Data *data)
 	view->code_words = (uint32_t) (data->code_bytes / 4);
 	view->block_words = LIST_PLACES + LIST_PLACES * view->code_words;
 	view->longest = 0;
+	view->probed = NULL;
 	for (const std::vector<uint32_t> &at : data->at)
 	{
 		uint32_t count = (uint32_t) (at.size() + LIST_PLACES - 1) / LIST_PLACES;
@@ -306,6 +307,7 @@ lay_out_lists(Data *data)
 			blocks.push_back((uint32_t) blocks.size());
 		first.push_back((uint32_t) blocks.size());
 	}
+	view->all_blocks = (uint32_t) blocks.size();
 	for (size_t i = blocks.size(); i > 1; i--)
 		std::swap(blocks[i - 1], blocks[random_below((uint32_t) i)]);
 	memory.assign(blocks.size() * view->block_words, 0xA5A5A5A5u);
@@ -564,9 +566,8 @@ static std::vector<Answer>
 answer_of(const Data &data, const Asked &asked, uint32_t *npending)
 {
 	bool hold = quantizer_bounds_hold(data.shape.kind);
-	bool every = asked.device.rerank == ENGINE_RERANK_ALL;
-	bool bounds = asked.device.rerank == 0 || (every && hold) ||
-				  (!every && asked.device.rerank > LISTS_MOST_RERANK);
+	bool every = asked.device.rerank > LISTS_MOST_RERANK;
+	bool bounds = asked.device.rerank == 0 || (every && hold);
 	bool all = every && !hold;
 	uint32_t k = asked.device.k;
 	std::vector<Answer> pending,

@@ -284,6 +284,8 @@ compare_estimates(const Data &data, const char *what)
 	part.query = to_device(std::vector<ListsQuery>(1));
 	part.asked = to_device(std::vector<DeviceQuery>(1));
 	part.tables = to_device(std::vector<uint32_t>(part.table_words));
+	part.again = to_device(std::vector<ListsAgain>(1));
+	part.raw = to_device(std::vector<float>(part.vector_stride));
 	part.vectors = to_device(std::vector<float>(part.vector_stride));
 	for (uint32_t list = 0; list < data.lists; list++)
 		bases.push_back(base_of_list(data, asked[0], list));

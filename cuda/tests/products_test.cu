@@ -3,7 +3,8 @@
  *		Tests of what the tiles of exact search rest on: which rows a phase's
  *		boxes hold, and the error of products of tiles beside tensor_error, by
  *		warps (mma) and by warp groups (wgmma, where the device has them), on
- *		vectors that rounding, cutting and aligning harm most.
+ *		vectors that rounding, cutting and aligning harm most. And what a pass
+ *		over all rows rests on: the error of its products beside products_error.
  *
  * Prints TAP, and of each form the largest error found as a share of the bound.
  * On a processor products are loops, whose error is checked all the same.
@@ -13,11 +14,23 @@
 #include <vector>
 
 #include "cuda/exact/exact_tiles.h"
+#include "cuda/exact/products.cuh"
 #include "cuda/exact/wgmma.cuh"
 #include "cuda/tests/testing.cuh"
 
 #define ROWS_AT_ONCE 64u /* what a case multiplies: rows by 2 x 64, 128 or 256 queries */
 #define MOST_DIMS 2000u
+#define PASS_BYTES 512u /* of each row at a time */
+
+/* Who multiplies. */
+typedef enum
+{
+	WARPS,
+	PASS,
+	WARP_GROUPS
+} Form;
+
+static const char *const forms[] = {"warps", "a pass", "warp groups"};
 
 static cudaStream_t stream;
 
@@ -219,12 +232,11 @@ struct Vectors
 	}
 
 	/*
-	 * The largest error of products[row][query], as a share of its bound;
-	 * products of a multiple of `every` queries only.
+	 * The largest error of products[row][query], as a share of its bound, which
+	 * is relative to lengths; products of a multiple of `every` queries only.
 	 */
-	double worst(const float *products, uint32_t dims, uint32_t every) const
+	double worst(const float *products, uint32_t dims, double bound, uint32_t every) const
 	{
-		double bound = tensor_error(sizeof(T) == 2 ? ELEMENT_HALF : ELEMENT_FLOAT, dims);
 		double most = 0;
 
 		for (uint32_t r = 0; r < ROWS_AT_ONCE; r++)
@@ -294,6 +306,53 @@ mma_kernel(const T *rows, const T *queries, uint32_t stride, uint32_t nqueries, 
 
 		products[(size_t) (first_row + m * 16 + h * 8 + lane / 4) * nqueries + first_query + n * 8 +
 				 lane % 4 * 2 + c] = sums[m][n][i % 4];
+	}
+}
+
+/* A warp's products of 16 rows and 16 queries. Shared: a part of each. */
+template <typename T>
+__global__ void
+pass_kernel(const T *rows, const T *queries, uint32_t stride, uint32_t dims, uint32_t nqueries,
+			float *products)
+{
+	const uint32_t PART = PASS_BYTES / sizeof(T);
+	DYNAMIC_SHARED(memory);
+	T *some_rows = (T *) memory;
+	unsigned char *some_queries = memory + PRODUCT_ROWS * PASS_BYTES;
+	uint32_t query_stride = product_query_stride(PART * sizeof(float));
+	uint32_t lane = threadIdx.x;
+	uint32_t first_row = blockIdx.x * PRODUCT_ROWS;
+	uint32_t first_query = blockIdx.y * PRODUCT_QUERIES;
+	Products sums;
+
+	memset(&sums, 0, sizeof(sums));
+	for (uint32_t at = 0; at < dims; at += PART)
+	{
+		uint32_t left = (dims - at < PART ? dims - at : PART) * (uint32_t) sizeof(T);
+
+		for (uint32_t i = lane; i < PRODUCT_ROWS * PART; i += WARP)
+		{
+			uint32_t v = i / PART,
+					 e = at + i % PART;
+
+			if (e >= stride)
+				continue; /* not read either */
+			some_rows[i] = rows[(size_t) (first_row + v) * stride + e];
+			product_query_at(some_queries, query_stride, v)[i % PART * PRODUCT_STEP] =
+				(float) queries[(size_t) (first_query + v) * stride + e];
+		}
+		__syncthreads();
+		multiply_units<T>(&sums, {memory, some_queries, PASS_BYTES, query_stride},
+						  (left + TILE_UNIT - 1) / TILE_UNIT);
+		__syncthreads();
+	}
+	for (uint32_t i = 0; i < 8; i++)
+	{
+		uint32_t row = first_row + product_row(lane, i / 4, i % 2);
+		uint32_t query = first_query + product_query(lane, i / 2 % 2);
+
+		products[(size_t) row * nqueries + query] =
+			sums.whole[i / 4][i % 4] + sums.rest[i / 4][i % 4];
 	}
 }
 
@@ -399,30 +458,37 @@ has_groups()
 }
 
 /*
- * One case on the device; queries by 64, 128 or 256 with `groups`, else by 16.
- * Returns its worst share of the bound.
+ * One case on the device; queries by 64, 128 or 256 with warp groups, else by
+ * 16. Returns its worst share of the bound.
  */
 template <typename T>
 static double
-share_of(Shape shape, uint32_t dims, uint32_t nqueries, bool groups)
+share_of(Shape shape, uint32_t dims, uint32_t nqueries, Form form)
 {
+	const ElementType TYPE = sizeof(T) == 2 ? ELEMENT_HALF : ELEMENT_FLOAT;
+	double bound = form == PASS ? products_error(TYPE, dims) : tensor_error(TYPE, dims);
 	Vectors<T> vectors(shape, dims, nqueries);
+	const std::vector<T> &given = form == PASS ? vectors.queries : vectors.given;
 	std::vector<float> products((size_t) ROWS_AT_ONCE * nqueries);
 	T *rows,
 		*queries;
 	float *out;
 
 	must(cudaMalloc((void **) &rows, vectors.rows.size() * sizeof(T)), "memory");
-	must(cudaMalloc((void **) &queries, vectors.given.size() * sizeof(T)), "memory");
+	must(cudaMalloc((void **) &queries, given.size() * sizeof(T)), "memory");
 	must(cudaMalloc((void **) &out, products.size() * sizeof(float)), "memory");
 	must(cudaMemcpyAsync(rows, vectors.rows.data(), vectors.rows.size() * sizeof(T),
 						 cudaMemcpyHostToDevice, stream),
 		 "copying");
-	must(cudaMemcpyAsync(queries, vectors.given.data(), vectors.given.size() * sizeof(T),
+	must(cudaMemcpyAsync(queries, given.data(), given.size() * sizeof(T),
 						 cudaMemcpyHostToDevice, stream),
 		 "copying");
 	must(cudaMemsetAsync(out, 0xFF, products.size() * sizeof(float), stream), "memory");
-	if (!groups)
+	if (form == PASS)
+		LAUNCH(pass_kernel<T>, dim3(ROWS_AT_ONCE / PRODUCT_ROWS, nqueries / PRODUCT_QUERIES), WARP,
+			   PRODUCT_ROWS * (PASS_BYTES + product_query_stride(PASS_BYTES / sizeof(T) * 4)),
+			   stream, rows, queries, vectors.stride, dims, nqueries, out);
+	else if (form == WARPS)
 		LAUNCH(mma_kernel<T>, dim3(ROWS_AT_ONCE / 32, nqueries / 16), WARP, 48 * TILE_BYTES, stream,
 			   rows, queries, vectors.stride, nqueries, out);
 #if defined(HAVE_TENSOR_MAPS) && !defined(EMULATED)
@@ -441,12 +507,12 @@ share_of(Shape shape, uint32_t dims, uint32_t nqueries, bool groups)
 	must(cudaFree(rows), "memory");
 	must(cudaFree(queries), "memory");
 	must(cudaFree(out), "memory");
-	return vectors.worst(products.data(), dims, dims > 500 ? 7 : 1);
+	return vectors.worst(products.data(), dims, bound, dims > 500 ? 7 : 1);
 }
 
 template <typename T>
 static void
-test_form(const char *form, uint32_t nqueries, bool groups)
+test_form(Form form, uint32_t nqueries)
 {
 	static const uint32_t dims[] = {1, 3, 7, 8, 31, 32, 33, 64, 100, 128, 200, 768, MOST_DIMS};
 	double most = 0;
@@ -454,8 +520,8 @@ test_form(const char *form, uint32_t nqueries, bool groups)
 
 	snprintf(what, sizeof(what),
 			 "products of %s by %s, %u queries: within the bound of their error",
-			 sizeof(T) == 2 ? "halves" : "floats", form, nqueries);
-	if (groups && !has_groups())
+			 sizeof(T) == 2 ? "halves" : "floats", forms[form], nqueries);
+	if (form == WARP_GROUPS && !has_groups())
 	{
 		skip(what, "no such device");
 		return;
@@ -465,7 +531,7 @@ test_form(const char *form, uint32_t nqueries, bool groups)
 		double of_shape = 0;
 
 		for (uint32_t n : dims)
-			of_shape = fmax(of_shape, share_of<T>((Shape) shape, n, nqueries, groups));
+			of_shape = fmax(of_shape, share_of<T>((Shape) shape, n, nqueries, form));
 		printf("# %s: %.4f of the bound\n", shapes[shape], of_shape);
 		most = fmax(most, of_shape);
 	}
@@ -477,12 +543,14 @@ main()
 {
 	test_boxes();
 	must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
-	test_form<float>("warps", 16, false);
-	test_form<__half>("warps", 16, false);
+	test_form<float>(WARPS, 16);
+	test_form<__half>(WARPS, 16);
+	test_form<float>(PASS, 16);
+	test_form<__half>(PASS, 16);
 	for (uint32_t nqueries = 64; nqueries <= 256; nqueries *= 2)
 	{
-		test_form<float>("warp groups", nqueries, true);
-		test_form<__half>("warp groups", nqueries, true);
+		test_form<float>(WARP_GROUPS, nqueries);
+		test_form<__half>(WARP_GROUPS, nqueries);
 	}
 	must(cudaStreamDestroy(stream), "the stream");
 	printf("1..%u\n", tests);

@@ -64,6 +64,7 @@ typedef struct WorkMeter
 
 int			faults_mirror_limit = AREA_MIRRORS;
 int			faults_row_limit = ENGINE_MAX_SLOTS;
+int			faults_count_limit = AREA_LIST_COUNTS;
 int			faults_row_log = ROW_LOG_DIRECT;
 
 static const struct config_enum_entry append_wal_options[] = {
@@ -166,6 +167,10 @@ faults_define_setting(void)
 	DefineCustomIntVariable("gpuann.mirror_limit", "Sets how many indexes the mirror table holds.",
 							"For tests only.", &faults_mirror_limit, AREA_MIRRORS, 1, AREA_MIRRORS,
 							PGC_SUSET, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+	DefineCustomIntVariable("gpuann.count_limit",
+							"Sets how many counts of lists the shared area has.", "For tests only.",
+							&faults_count_limit, AREA_LIST_COUNTS, 64, AREA_LIST_COUNTS, PGC_SUSET,
+							GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 	DefineCustomEnumVariable("gpuann.row_log", "Sets who writes the WAL records of appends.",
 							 "For tests only.", &faults_row_log, ROW_LOG_DIRECT, append_wal_options,
 							 PGC_SUSET, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);

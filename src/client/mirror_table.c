@@ -10,6 +10,7 @@
 
 #include "client/shmem.h"
 #include "base/faults.h"
+#include "client/list_counts.h"
 #include "client/mirror_table.h"
 
 #include "miscadmin.h"
@@ -301,6 +302,7 @@ mirror_forget(int entry)
 	hash_search(file_table, &file, HASH_REMOVE, NULL);
 	atomic_fetch_add(&track->identity, 1);
 	(void) mirror_invalidate(entry, MIRROR_EMPTY);
+	list_counts_release(entry);
 	track->in_use = false;
 	track->worker = -1;
 	track->builder = 0;

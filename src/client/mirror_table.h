@@ -134,6 +134,8 @@ typedef struct MirrorTrack
 									 * before; 0: it has not */
 	_Atomic uint64_t changes_sent;	/* nor what changes of pages up to this did away with; 0:
 									 * nothing is known */
+	ListCountsRange counts;		/* of how often its lists are probed; AreaMirror.list_counts says
+								 * the same */
 	MirrorProgress progress;	/* as published: its owner has a copy of his own */
 	LoadShare	load;
 	ConditionVariable load_moved;	/* what a reader may wait for in `load` has changed */
@@ -174,6 +176,9 @@ typedef struct FallbackLog
 	_Atomic uint32_t silent;
 } FallbackLog;
 
+#define COUNT_GRAIN		64		/* counts of lists are given out so many at once */
+#define COUNT_GRAINS	(AREA_LIST_COUNTS / COUNT_GRAIN)
+
 typedef struct MirrorControl
 {
 	_Atomic uint32_t table_version; /* advanced when entries come, go, or become wanted */
@@ -182,6 +187,8 @@ typedef struct MirrorControl
 	_Atomic uint32_t high_water;	/* entries from here on were never used */
 	Latch	   *_Atomic launcher_latch;
 	FallbackLog fallbacks[FALLBACK_REASONS];
+	uint64		counts_used[COUNT_GRAINS / 64]; /* bits: grains of the area's counts of lists */
+	uint32		counts_next;	/* grain from which on room is looked for */
 	WorkerSlot	workers[GPUANN_MAX_WORKERS];
 	ReaderSlot	readers[GPUANN_MAX_READERS];
 	MirrorTrack tracks[AREA_MIRRORS];

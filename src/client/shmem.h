@@ -41,6 +41,12 @@ shared_mirror(uint32 entry)
 						   gpuann_layout.mirror_stride * entry);
 }
 
+static inline _Atomic double *
+shared_list_counts(uint32 first)
+{
+	return (_Atomic double *) ((char *) gpuann_area + gpuann_layout.list_counts_offset) + first;
+}
+
 static inline AreaChannel *
 shared_channel(uint32 channel)
 {

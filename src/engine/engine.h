@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ENGINE_ABI_VERSION	6
+#define ENGINE_ABI_VERSION	7
 
 #define ENGINE_MAX_SLOTS	0x7FFFFFFFu /* slots are below 2^31 */
 #define NO_SLOT				0xFFFFFFFFu /* an empty place of a graph row */
@@ -489,6 +489,15 @@ typedef struct EngineOps
 	 */
 	EngineStatus (*mirror_rows)(Engine *engine, MirrorId id, const uint32_t *slots, uint32_t count,
 								uint32_t *rows, uint32_t *versions, EngineError *error);
+	/*
+	 * How often each list of a mirror was probed since it was made, by queries
+	 * that poll has returned and by some in flight; count is the number of its
+	 * lists. Equal queries count equally in every engine, but one that is
+	 * answered by measuring all rows probes no list. Waits for a copy of the
+	 * counts, not for queries or jobs.
+	 */
+	EngineStatus (*list_probes)(Engine *engine, MirrorId id, uint64_t *counts, uint32_t count,
+								EngineError *error);
 
 	/*
 	 * Start queries, all on one mirror. Each is returned by poll once, an
@@ -540,6 +549,7 @@ extern void engine_error(EngineError *error, EngineStatus status, const char *fo
 
 /* Checks that engines share (limits.c). */
 extern EngineStatus engine_check_spec(const MirrorSpec *spec, EngineError *error);
+extern EngineStatus engine_check_lists(uint32_t lists, uint32_t count, EngineError *error);
 extern EngineStatus engine_check_query(const EngineQuery *query, SearchMethod method,
 									   EngineError *error);
 

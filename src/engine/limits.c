@@ -69,6 +69,17 @@ engine_check_spec(const MirrorSpec *spec, EngineError *error)
 	return check_method(spec, error);
 }
 
+/* Check that counts of lists are asked for of a mirror that has so many. */
+EngineStatus
+engine_check_lists(uint32_t lists, uint32_t count, EngineError *error)
+{
+	if (lists > 0 && lists == count)
+		return ENGINE_OK;
+	engine_error(error, ENGINE_INVALID, "counts of %u lists are asked for of a mirror with %u",
+				 count, lists);
+	return ENGINE_INVALID;
+}
+
 /* Check a query's arguments; method is its mirror's. */
 EngineStatus
 engine_check_query(const EngineQuery *query, SearchMethod method, EngineError *error)

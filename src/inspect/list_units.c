@@ -4,8 +4,9 @@
  *		units, ...): how even the work of an index's lists would be on several
  *		units (src/engine/units), which need not be there.
  *
- * How often a list is probed is the caller's to say, or follows from its rows:
- * queries are then supposed to be where rows are.
+ * How often a list is probed is the caller's to say, or what the server has
+ * counted, or follows from its rows: queries are then supposed to be where rows
+ * are.
  */
 #include "postgres.h"
 
@@ -20,15 +21,15 @@
 #include "utils/tuplestore.h"
 
 #include "base/signature.h"
-#include "base/sql_index.h"
 #include "engine/distance.h"
 #include "engine/quantizer/random.h"
 #include "engine/select.h"
 #include "engine/units/schedule.h"
+#include "inspect/list_work.h"
 #include "lists/list_codes.h"
-#include "lists/postings.h"
 
-#define UNIT_COLUMNS	7
+#define UNIT_COLUMNS	8
+#define UNCOUNTED		0.5		/* probes of a list beside those counted: none is never probed */
 #define MOST_QUERIES	100000
 #define MOST_PAIRS		10000000
 #define MOST_EFFORT		UINT64CONST(100000000)	/* looks at a unit for each copy of each list */
@@ -37,20 +38,20 @@
 typedef struct UnitsCall
 {
 	SqlIndex	opened;
-	ListFormat	lists;
+	ListWork	work;
+	uint32		lists;			/* how many */
 	uint32		units;
 	CopyRule	copies;
 	uint64		capacity;		/* bytes of a unit, or 0 */
 	ListLoad   *loads;			/* of lists */
-	uint64	   *rows;
+	ListLoad   *by_rows;		/* the same, were lists probed in proportion to their rows */
 } UnitsCall;
 
 /* What is said of a unit. */
 typedef struct UnitRow
 {
 	int64		numbers[4];
-	double		load;
-	double		scattered;
+	double		loads[3];		/* over the mean: as placed, and as compared with */
 } UnitRow;
 
 static CopyRule
@@ -89,10 +90,10 @@ read_probes(UnitsCall *call, ArrayType *array)
 
 	deconstruct_array(array, FLOAT8OID, sizeof(float8), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &values,
 					  &nulls, &count);
-	if (count != (int) call->lists.lists)
+	if (count != (int) call->lists)
 		ereport(ERROR, (errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
 						errmsg("probes of %d lists are given, and the index has %u", count,
-							   call->lists.lists)));
+							   call->lists)));
 	for (int i = 0; i < count; i++)
 	{
 		if (nulls[i] || !(DatumGetFloat8(values[i]) >= 0) || isinf(DatumGetFloat8(values[i])))
@@ -112,24 +113,45 @@ check_effort(const UnitsCall *call)
 	uint64		copies = call->copies == COPIES_SPARE ? call->units : 1;
 	double		work = 0;
 
-	if (copies * call->lists.lists * call->units > MOST_EFFORT)
+	if (copies * call->lists * call->units > MOST_EFFORT)
 		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 						errmsg("%u lists are too many to be copied to %u units",
-							   call->lists.lists, call->units),
+							   call->lists, call->units),
 						errhint("Take fewer units, or another rule for copies.")));
-	for (uint32 list = 0; list < call->lists.lists; list++)
+	for (uint32 list = 0; list < call->lists; list++)
 		work += call->loads[list].probes * call->loads[list].cost;
 	if (isinf(work))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("probes of all lists together are too many")));
 }
 
+/* What is known of each list, but for what the caller says. */
+static void
+read_loads(UnitsCall *call)
+{
+	const ListWork *work = &call->work;
+
+	list_work_read(call->opened.index, &call->work);
+	call->lists = work->lists.lists;
+	call->loads = palloc(sizeof(ListLoad) * call->lists);
+	call->by_rows = palloc(sizeof(ListLoad) * call->lists);
+	for (uint32 list = 0; list < call->lists; list++)
+	{
+		ListLoad   *load = &call->loads[list];
+
+		load->probes = work->rows[list];
+		load->cost = list_probe_cost(work->rows[list]);
+		load->bytes = list_work_bytes(work, list);
+		call->by_rows[list] = *load;
+		if (work->counted > 0)
+			load->probes = work->probes[list] + UNCOUNTED;
+	}
+}
+
 /* Open the index of a call and read its lists; the probes are argument 4. */
 static void
 call_begin(FunctionCallInfo fcinfo, UnitsCall *call)
 {
-	const IndexFormat *format;
-
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(2))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 						errmsg("index and copies must not be null")));
@@ -140,38 +162,19 @@ call_begin(FunctionCallInfo fcinfo, UnitsCall *call)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("capacity must be positive, or null")));
 	call->capacity = PG_ARGISNULL(3) ? 0 : (uint64) PG_GETARG_INT64(3);
-	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_WATCH, &call->opened);
-	format = index_format(call->opened.index);
-	if (!format_has_lists(format))
-		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
-						errmsg("index \"%s\" has no lists",
-							   RelationGetRelationName(call->opened.index)),
-						errhint("Indexes with method = ivfpq have lists.")));
-	list_format_read(call->opened.index, format, &call->lists);
-	call->loads = palloc0(sizeof(ListLoad) * call->lists.lists);
-	call->rows = palloc0(sizeof(uint64) * call->lists.lists);
-	for (uint32 list = 0; list < call->lists.lists; list++)
-	{
-		uint32		entries = read_list_head(call->opened.index, list).entries;
-
-		CHECK_FOR_INTERRUPTS();
-		call->rows[list] = entries;
-		call->loads[list].probes = entries;
-		call->loads[list].cost = list_probe_cost(entries);
-		call->loads[list].bytes =
-			(uint64) entries * (2 * sizeof(uint32) + call->lists.code_bytes);
-	}
+	list_work_open(PG_GETARG_OID(0), &call->opened);
+	read_loads(call);
 	if (!PG_ARGISNULL(4))
 		read_probes(call, PG_GETARG_ARRAYTYPE_P(4));
 	check_effort(call);
 }
 
-/* Place the lists by a rule; the one that is compared with has no capacity. */
+/* Place lists of these loads; the rule compared with has no capacity. */
 static UnitPlacement *
-place(const UnitsCall *call, CopyRule rule)
+place(const UnitsCall *call, const ListLoad *loads, CopyRule rule)
 {
-	PlacementSpec spec = {.lists = call->loads,
-						  .nlists = call->lists.lists,
+	PlacementSpec spec = {.lists = loads,
+						  .nlists = call->lists,
 						  .units = call->units,
 						  .capacity = rule == COPIES_SCATTERED ? 0 : call->capacity,
 						  .copies = rule};
@@ -183,9 +186,9 @@ place(const UnitsCall *call, CopyRule rule)
 	return placement;
 }
 
-/* Return the rows of units. */
+/* Return the rows of units, which have so many numbers and loads. */
 static void
-return_rows(FunctionCallInfo fcinfo, const UnitRow *rows, uint32 units, int numbers)
+return_rows(FunctionCallInfo fcinfo, const UnitRow *rows, uint32 units, int numbers, int loads)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 
@@ -199,8 +202,8 @@ return_rows(FunctionCallInfo fcinfo, const UnitRow *rows, uint32 units, int numb
 		values[column++] = Int32GetDatum((int32) unit);
 		for (int i = 0; i < numbers; i++)
 			values[column++] = Int64GetDatum(rows[unit].numbers[i]);
-		values[column++] = Float8GetDatum(rows[unit].load);
-		values[column++] = Float8GetDatum(rows[unit].scattered);
+		for (int i = 0; i < loads; i++)
+			values[column++] = Float8GetDatum(rows[unit].loads[i]);
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}
 }
@@ -210,6 +213,23 @@ static double
 relative(double load, double mean)
 {
 	return mean > 0 ? load / mean : 1;
+}
+
+/*
+ * Place lists by a rule and the loads that are expected; tell each unit's load
+ * with those that there are.
+ */
+static UnitPlacement *
+place_and_tell(const UnitsCall *call, const ListLoad *expected, CopyRule rule, UnitRow *rows,
+			   int column)
+{
+	UnitPlacement *placement = place(call, expected, rule);
+
+	if (expected != call->loads && !placement_predict(placement, call->loads))
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
+	for (uint32 unit = 0; unit < call->units; unit++)
+		rows[unit].loads[column] = relative(placement->load[unit], placement->mean);
+	return placement;
 }
 
 PG_FUNCTION_INFO_V1(gpuann_list_placement);
@@ -223,15 +243,13 @@ gpuann_list_placement(PG_FUNCTION_ARGS)
 	UnitPlacement *placement;
 
 	signature_check(fcinfo, "regclass,int4,text,int8,_float8",
-					"int4,int8,int8,int8,int8,float8,float8");
+					"int4,int8,int8,int8,int8,float8,float8,float8");
 	call_begin(fcinfo, &call);
 	rows = palloc0(sizeof(UnitRow) * call.units);
-	placement = place(&call, COPIES_SCATTERED);
-	for (uint32 unit = 0; unit < call.units; unit++)
-		rows[unit].scattered = relative(placement->load[unit], placement->mean);
-	placement_free(placement);
-	placement = place(&call, call.copies);
-	for (uint32 list = 0; list < call.lists.lists; list++)
+	placement_free(place_and_tell(&call, call.by_rows, call.copies, rows, 1));
+	placement_free(place_and_tell(&call, call.loads, COPIES_SCATTERED, rows, 2));
+	placement = place_and_tell(&call, call.loads, call.copies, rows, 0);
+	for (uint32 list = 0; list < call.lists; list++)
 	{
 		const ListUnits *at = &placement->lists[list];
 
@@ -241,15 +259,13 @@ gpuann_list_placement(PG_FUNCTION_ARGS)
 
 			row->numbers[0]++;
 			row->numbers[1] += at->count > 1;
-			row->numbers[2] += (int64) call.rows[list];
+			row->numbers[2] += (int64) call.work.rows[list];
 			row->numbers[3] += (int64) call.loads[list].bytes;
 		}
 	}
-	for (uint32 unit = 0; unit < call.units; unit++)
-		rows[unit].load = relative(placement->load[unit], placement->mean);
 	placement_free(placement);
 	sql_index_close(&call.opened);
-	return_rows(fcinfo, rows, call.units, 4);
+	return_rows(fcinfo, rows, call.units, 4, 3);
 	PG_RETURN_NULL();
 }
 
@@ -282,15 +298,15 @@ draw_begin(Draw *draw, const UnitsCall *call, uint32 probes, uint64 seed)
 										 ALLOCSET_DEFAULT_SIZES);
 	draw->dims = format->dims;
 	draw->squares = distance_kernels(ELEMENT_FLOAT, METRIC_L2, SIMD_BEST);
-	draw->probes = Min(probes, call->lists.lists);
-	draw->sums = palloc(sizeof(double) * call->lists.lists);
-	draw->near = palloc0(sizeof(uint32 *) * call->lists.lists);
+	draw->probes = Min(probes, call->lists);
+	draw->sums = palloc(sizeof(double) * call->lists);
+	draw->near = palloc0(sizeof(uint32 *) * call->lists);
 	draw->centre = palloc(sizeof(float) * draw->dims);
 	draw->heap = palloc(sizeof(SearchResult) * draw->probes);
 	draw->random = seed;
-	for (uint32 list = 0; list < call->lists.lists; list++)
+	for (uint32 list = 0; list < call->lists; list++)
 		draw->sums[list] = sum += call->loads[list].probes;
-	centroid_reader_begin(&draw->reader, call->opened.index, format, &call->lists);
+	centroid_reader_begin(&draw->reader, call->opened.index, format, &call->work.lists);
 }
 
 static void
@@ -305,7 +321,7 @@ static uint32
 draw_list(Draw *draw)
 {
 	uint32		low = 0;
-	uint32		high = draw->call->lists.lists - 1;
+	uint32		high = draw->call->lists - 1;
 	double		at = random_fraction(&draw->random) * draw->sums[high];
 
 	while (low < high)
@@ -329,7 +345,7 @@ near_lists(Draw *draw, uint32 list)
 	if (draw->near[list] != NULL)
 		return draw->near[list];
 	memcpy(draw->centre, centroid_of(&draw->reader, list), sizeof(float) * draw->dims);
-	for (uint32 other = 0; other < draw->call->lists.lists; other++)
+	for (uint32 other = 0; other < draw->call->lists; other++)
 	{
 		SearchResult entry = {.slot = other};
 
@@ -365,7 +381,7 @@ draw_batch(Draw *draw, uint32 queries)
 static void
 learn(UnitsCall *call, const UnitPair *pairs, uint64 count)
 {
-	for (uint32 list = 0; list < call->lists.lists; list++)
+	for (uint32 list = 0; list < call->lists; list++)
 		call->loads[list].probes = 0.5;
 	for (uint64 i = 0; i < count; i++)
 		call->loads[pairs[i].list].probes++;
@@ -376,7 +392,7 @@ static void
 schedule_batch(const UnitsCall *call, CopyRule rule, const UnitPair *pairs, uint32 count,
 			   UnitRow *rows)
 {
-	UnitPlacement *placement = place(call, rule);
+	UnitPlacement *placement = place(call, call->loads, rule);
 	EngineError error;
 	Schedule   *schedule = schedule_create(placement, call->loads, pairs, count, &error);
 	double		total = 0;
@@ -392,10 +408,10 @@ schedule_batch(const UnitsCall *call, CopyRule rule, const UnitPair *pairs, uint
 
 		if (rule == COPIES_SCATTERED)
 		{
-			rows[unit].scattered = load;
+			rows[unit].loads[1] = load;
 			continue;
 		}
-		rows[unit].load = load;
+		rows[unit].loads[0] = load;
 		rows[unit].numbers[0] = schedule->begins[unit + 1] - schedule->begins[unit];
 		for (uint32 i = schedule->begins[unit]; i < schedule->begins[unit + 1]; i++)
 		{
@@ -403,7 +419,7 @@ schedule_batch(const UnitsCall *call, CopyRule rule, const UnitPair *pairs, uint
 
 			rows[unit].numbers[1] += i == schedule->begins[unit] ||
 				schedule->pairs[i - 1].list != list;
-			rows[unit].numbers[2] += (int64) call->rows[list];
+			rows[unit].numbers[2] += (int64) call->work.rows[list];
 		}
 	}
 	schedule_free(schedule);
@@ -451,6 +467,6 @@ gpuann_list_schedule(PG_FUNCTION_ARGS)
 	schedule_batch(&call, COPIES_SCATTERED, pairs, (uint32) count, rows);
 	schedule_batch(&call, call.copies, pairs, (uint32) count, rows);
 	sql_index_close(&call.opened);
-	return_rows(fcinfo, rows, call.units, 3);
+	return_rows(fcinfo, rows, call.units, 3, 2);
 	PG_RETURN_NULL();
 }

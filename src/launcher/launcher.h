@@ -23,4 +23,11 @@ extern int	workers_round(void);
 extern void state_save(void);
 extern void state_restore(void);
 
+/*
+ * counts_file.c: the same of how often lists are probed, for the indexes that
+ * state_file.c has restored.
+ */
+extern void counts_save(void);
+extern void counts_restore(void);
+
 #endif							/* GPUANN_LAUNCHER_H */

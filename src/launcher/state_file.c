@@ -187,4 +187,5 @@ state_restore(void)
 	}
 	LWLockRelease(gpuann_mirror_lock());
 	pfree(entries);
+	counts_restore();
 }

@@ -17,6 +17,8 @@
 #include "base/base.h"
 
 #include "base/faults.h"
+#include "client/list_counts.h"
+#include "lists/lists.h"
 #include "mirror/worker.h"
 
 #include "common/hashfn.h"
@@ -440,6 +442,22 @@ load_claim(MirrorSlice *slice)
 	return ready;
 }
 
+/*
+ * Have counts of the index's lists in the area, those that there are or new
+ * ones: the server counts probes from the mirror's creation on.
+ */
+static void
+claim_list_counts(const MirrorSlice *slice)
+{
+	ListFormat	lists;
+
+	list_format_read(slice->index, slice->format, &lists);
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	if (mirror_is_generation(slice->entry, slice->generation))
+		(void) list_counts_claim(slice->entry, lists.lists);
+	LWLockRelease(gpuann_mirror_lock());
+}
+
 SliceEnding
 load_create(MirrorSlice *slice, uint32 rows)
 {
@@ -450,6 +468,8 @@ load_create(MirrorSlice *slice, uint32 rows)
 	if (!mirror_within_quota(slice))
 		return SLICE_REFUSED;
 
+	if (format_has_lists(format))
+		claim_list_counts(slice);
 	request = slice_prepare(slice, CHANNEL_CREATE);
 	request->spec.dims = format->dims;
 	request->spec.type = (ElementType) format->type;

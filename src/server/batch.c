@@ -382,6 +382,7 @@ tally_flush(Server *server, Tally *tally)
 		atomic_fetch_add_explicit(&counters->batched_queries, tally->queries, memory_order_relaxed);
 		atomic_fetch_add_explicit(&counters->queue_us, tally->queue_us, memory_order_relaxed);
 		atomic_fetch_add_explicit(&counters->engine_us, tally->engine_us, memory_order_relaxed);
+		server->mirrors[tally->entry].counts_due = true;
 	}
 	*tally = (Tally) {0};
 }

@@ -174,6 +174,16 @@ replace_begin(Server *server, uint32_t number)
 	}
 }
 
+/* Run a CHANNEL_COUNT_LISTS. */
+static EngineStatus
+channel_count_lists(Server *server, const ChannelRequest *request, EngineError *error)
+{
+	HeldMirror *mirror = held_find(server, request->mirror, request->mirror_generation, error);
+
+	return mirror == NULL ? error->status
+		: list_counts_take(server, mirror, request->mirror, error);
+}
+
 /* Take what was posted in a channel, and begin it. */
 static bool
 channel_take(Server *server, uint32_t number)
@@ -221,6 +231,9 @@ channel_take(Server *server, uint32_t number)
 			break;
 		case CHANNEL_LINK_FORGET:
 			channel_link_forget(server, work);
+			break;
+		case CHANNEL_COUNT_LISTS:
+			status = channel_count_lists(server, &work->request, &error);
 			break;
 		default:
 			status = channel_job_make(server, number, &error);

@@ -110,6 +110,7 @@ held_create(Server *server, const ChannelRequest *request, EngineError *error)
 	mirror->rows = mirror->pending = 0;
 	mirror->in_flight = 0;
 	mirror->last_batch = 0;
+	list_counts_begin(server, mirror, request->mirror);
 	server->held++;
 	held_publish(server, request->mirror, mirror->id);
 	memory_publish(server);
@@ -132,6 +133,7 @@ held_drop(Server *server, uint32_t entry)
 		_exit(SERVER_EXIT_FAILED);
 	}
 	queries_refuse(server, mirror, ENGINE_NOT_FOUND, "the mirror was dropped");
+	list_counts_end(server, mirror, entry);
 	for (uint32_t i = 0; i < server->layout.channels; i++)
 		if (server->channels[i].link != 0 && server->channels[i].link_mirror == mirror->id)
 			channel_link_forget(server, &server->channels[i]);

@@ -73,6 +73,7 @@
 
 #include <limits.h>
 #include <linux/futex.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -86,13 +87,14 @@
 #include "server/steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
-#define PROTOCOL_VERSION	14
+#define PROTOCOL_VERSION	15
 
 #define PAYLOAD_RESULTS		1024	/* results that fit into a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
 #define AREA_MIRRORS		4096	/* indexes that the server and the statistics can track at
 									 * once */
 #define CHANNEL_DATA_BYTES		(UINT64_C(4) << 20)
+#define AREA_LIST_COUNTS	(1u << 19)	/* lists whose probes are counted, of all mirrors */
 #define AREA_WAIT_MS		50		/* longest single futex wait, so the longest delay of a
 									 * cancel */
 #define AREA_HEARTBEAT_MS	250		/* maximum interval of the heartbeat, unless the server is
@@ -270,9 +272,58 @@ typedef struct AreaMirror
 	_Atomic uint64_t host_bytes;	/* vectors in host memory, not included in bytes */
 	_Atomic uint32_t in_engine; /* batches and channel operations in the server's engine; tells
 								 * which index a crash may be due to */
+
+	/*
+	 * How often its lists are probed: where the area's counts of them are, and
+	 * as of when these are aged.
+	 */
+	_Atomic uint64_t list_counts;	/* a ListCountsRange; written by who makes the mirror */
+	_Atomic int64_t lists_counted_at;	/* microseconds since 1970 */
 	char		reason[160];	/* MIRROR_REFUSED: why; written before state */
 	MirrorCounters counters __attribute__((aligned(AREA_ALIGN)));
 } AreaMirror;
+
+/* ---- how often lists are probed ---- */
+
+/*
+ * A count of the area is what the engines have counted, halved each day since:
+ * so probes of the last days say what is probed next. The server adds to a
+ * mirror's range what its engine has counted since it last did. A range is of
+ * an index, and outlives its mirrors; it has another index's counts once the
+ * entry's word says otherwise.
+ */
+#define LIST_COUNTS_HALF_LIFE_US	(INT64_C(86400) * 1000000)
+
+typedef struct ListCountsRange
+{
+	uint32_t	first;
+	uint32_t	lists;			/* 0: it has none */
+} ListCountsRange;
+
+static inline uint64_t
+list_counts_word(ListCountsRange range)
+{
+	return (uint64_t) range.first << 32 | range.lists;
+}
+
+/* The range of a word; one that is not in the area is none. */
+static inline ListCountsRange
+list_counts_range(uint64_t word)
+{
+	ListCountsRange range = {(uint32_t) (word >> 32), (uint32_t) word};
+
+	if (range.first >= AREA_LIST_COUNTS || range.lists > AREA_LIST_COUNTS - range.first)
+		range.lists = 0;
+	return range;
+}
+
+/* By what counts as of a time are multiplied at a later one. */
+static inline double
+list_counts_aging(int64_t then_us, int64_t now_us)
+{
+	return then_us > 0 && now_us > then_us
+		? exp2(-(double) (now_us - then_us) / (double) LIST_COUNTS_HALF_LIFE_US) : 1;
+}
 
 /* ---- request payloads ---- */
 
@@ -338,7 +389,8 @@ typedef enum ChannelOp
 					 * If one fails, all do */
 	CHANNEL_REPAIR,	/* as JOB_REPAIR: slots, or all with count 0; answer, and what
 									 * its fetches give, as CHANNEL_LINK's */
-	CHANNEL_CODEBOOK	/* as JOB_CODEBOOK: count floats from float first_slot on, as body */
+	CHANNEL_CODEBOOK,	/* as JOB_CODEBOOK: count floats from float first_slot on, as body */
+	CHANNEL_COUNT_LISTS	/* bring the mirror's range of counts of lists up to date */
 } ChannelOp;
 
 /*
@@ -434,6 +486,7 @@ typedef struct AreaHeader
 	uint64_t	payload_stride;
 	uint64_t	mirrors_offset;
 	uint64_t	mirror_stride;
+	uint64_t	list_counts_offset; /* array of AREA_LIST_COUNTS counts */
 	uint64_t	channels_offset;
 	uint64_t	channel_stride;
 	uint64_t	channel_data_offset;
@@ -480,7 +533,9 @@ area_layout(AreaHeader *header, uint32_t slots, uint32_t channels)
 	header->words_offset = area_align(sizeof(AreaHeader));
 	header->mirrors_offset = area_align(header->words_offset + (uint64_t) slots * sizeof(uint32_t));
 	header->mirror_stride = area_align(sizeof(AreaMirror));
-	header->channels_offset = header->mirrors_offset + header->mirror_stride * AREA_MIRRORS;
+	header->list_counts_offset = header->mirrors_offset + header->mirror_stride * AREA_MIRRORS;
+	header->channels_offset =
+		area_align(header->list_counts_offset + AREA_LIST_COUNTS * sizeof(double));
 	header->channel_stride = area_align(sizeof(AreaChannel));
 	header->payloads_offset = header->channels_offset + header->channel_stride * channels;
 	header->payload_stride = area_align(sizeof(RequestPayload));

@@ -113,7 +113,8 @@ serve_sleep(Server *server, uint32_t seen)
 
 /*
  * Maintenance, once a second: reclaim slots and channels of dead processes,
- * drop mirrors that nobody can name, publish figures, run the watchdog.
+ * drop mirrors that nobody can name, publish figures and counts, run the
+ * watchdog.
  */
 static void
 serve_maintenance(Server *server)
@@ -127,6 +128,7 @@ serve_maintenance(Server *server)
 	channels_sweep(server, false);
 	held_sweep(server);
 	memory_publish(server);
+	list_counts_round(server);
 	(void) queries_poll(server);
 	watchdog_check(server);
 }
@@ -153,6 +155,7 @@ serve(Server *server)
 			serve_sleep(server, seen);
 	}
 	process_log("LOG", "shutting down");
+	list_counts_take_all(server);
 	/*
 	 * close waits for work in flight; the watch thread exits if that takes too
 	 * long.

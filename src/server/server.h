@@ -92,6 +92,12 @@ typedef struct HeldMirror
 	bool		ready;			/* in the list of mirrors with waiting queries, even if the mirror
 								 * was dropped */
 	uint32_t	next_ready;
+
+	/* list_counts.c: probes of lists */
+	uint64_t	counts_word;	/* the entry's, when the mirror was made; 0: they are not counted */
+	uint64_t   *counted;		/* malloc'd: the engine's counts when they were last taken */
+	bool		counts_due;		/* queries have been answered since */
+	int64_t		counts_taken_us;
 } HeldMirror;
 
 /* A mirror that is being dropped. */
@@ -213,6 +219,9 @@ typedef struct Server
 	uint64_t	seen_done;		/* the same at the last check of watchdog.c, ... */
 	uint32_t	stalled_checks;	/* ... and consecutive checks without progress */
 
+	uint64_t   *probes;			/* ENGINE_MAX_LISTS, for list_counts.c */
+	uint32_t	next_counts;	/* entry with which list_counts_round() goes on */
+
 	int64_t		last_maintenance_us;
 	int64_t		last_job_poll_us;
 	_Atomic bool woken;			/* set by the engine, cleared when jobs are polled */
@@ -315,6 +324,20 @@ extern bool drops_advance(Server *server);
 extern void held_sweep(Server *server);
 extern void memory_publish(Server *server);
 
+/* ---- list_counts.c: how often lists are probed ---- */
+
+/* A mirror was made, or is about to be dropped. */
+extern void list_counts_begin(Server *server, HeldMirror *mirror, uint32_t entry);
+extern void list_counts_end(Server *server, HeldMirror *mirror, uint32_t entry);
+
+/* Bring a mirror's counts in the area up to date. */
+extern EngineStatus list_counts_take(Server *server, HeldMirror *mirror, uint32_t entry,
+									 EngineError *error);
+
+/* The same, now and then, of mirrors with searches since; of all of them. */
+extern void list_counts_round(Server *server);
+extern void list_counts_take_all(Server *server);
+
 /* ---- channels.c, channel_search.c, channel_job.c, channel_link.c ---- */
 
 extern bool channels_step(Server *server);
@@ -365,6 +388,12 @@ server_mirror(const Server *server, uint32_t entry)
 {
 	return (AreaMirror *) ((char *) server->area + server->layout.mirrors_offset +
 						   server->layout.mirror_stride * entry);
+}
+
+static inline _Atomic double *
+server_list_counts(const Server *server, uint32_t first)
+{
+	return (_Atomic double *) ((char *) server->area + server->layout.list_counts_offset) + first;
 }
 
 static inline AreaChannel *

@@ -131,6 +131,7 @@ server_allocate(Server *server)
 	server->posted = lazy_memory(layout->slots * sizeof(uint32_t));
 	server->gathered = lazy_memory(layout->slots * sizeof(EngineQuery *));
 	server->channels = lazy_memory((layout->channels + 1) * sizeof(ChannelWork));
+	server->probes = lazy_memory(ENGINE_MAX_LISTS * sizeof(uint64_t));
 	server->ready_first = server->ready_last = NO_ENTRY;
 	for (uint32_t i = 0; i < layout->slots; i++)
 		server->tickets[i].number = i;

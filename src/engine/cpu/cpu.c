@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "engine/cpu/cpu.h"
+#include "engine/cpu/lists.h"
 #include "engine/quantizer/quantizer.h"
 #include "engine/processors.h"
 #include "engine/cpu/task_queue.h"
@@ -384,6 +385,24 @@ cpu_mirror_rows(Engine *handle, MirrorId id, const uint32_t *slots, uint32_t cou
 }
 
 static EngineStatus
+cpu_list_probes(Engine *handle, MirrorId id, uint64_t *counts, uint32_t count, EngineError *error)
+{
+	CpuEngine  *engine = cpu(handle);
+	MirrorEntry *entry = lock_mirror(engine, id, error);
+	const Lists *lists;
+	EngineStatus status;
+
+	if (entry == NULL)
+		return ENGINE_NOT_FOUND;
+	lists = entry->mirror->lists;
+	status = engine_check_lists(lists == NULL ? 0 : lists->count, count, error);
+	for (uint32_t i = 0; i < count && status == ENGINE_OK; i++)
+		counts[i] = atomic_load_explicit(&lists->probed[i], memory_order_relaxed);
+	pthread_mutex_unlock(&engine->lock);
+	return status;
+}
+
+static EngineStatus
 cpu_submit(Engine *handle, EngineQuery *const *queries, uint32_t count, EngineError *error)
 {
 	return tasks_submit(cpu(handle), queries, count, error);
@@ -442,6 +461,7 @@ cpu_engine_ops(void)
 		.mirror_create = cpu_mirror_create,
 		.mirror_info = cpu_mirror_info,
 		.mirror_rows = cpu_mirror_rows,
+		.list_probes = cpu_list_probes,
 		.submit = cpu_submit,
 		.poll = cpu_poll,
 		.job_submit = cpu_job_submit,

@@ -27,7 +27,7 @@ fixed_bytes(const MirrorSpec *spec, const QuantizerShape *shape)
 {
 	return lists_floats(shape, spec->lists.lists) * sizeof(float) +
 		align_up(centroids_bytes(spec->lists.lists, spec->dims)) + quantizer_open_bytes(shape) +
-		spec->lists.lists * sizeof(List) + sizeof(Lists);
+		spec->lists.lists * (sizeof(List) + sizeof(uint64_t)) + sizeof(Lists);
 }
 
 /* What a mirror's lists will take: full blocks, and half a block for each list. */
@@ -89,7 +89,9 @@ allocate_fixed(Lists *lists)
 	lists->floats = calloc(lists->nfloats, sizeof(float));
 	lists->tiles = mirror_memory(align_up(centroids_bytes(lists->count, lists->shape.dims)));
 	lists->lists = calloc(lists->count, sizeof(List));
-	return lists->floats != NULL && lists->tiles != NULL && lists->lists != NULL;
+	lists->probed = calloc(lists->count, sizeof(uint64_t));
+	return lists->floats != NULL && lists->tiles != NULL && lists->lists != NULL &&
+		lists->probed != NULL;
 }
 
 bool
@@ -157,6 +159,7 @@ lists_free(Mirror *mirror)
 	free(lists->floats);
 	free(lists->tiles);
 	free(lists->lists);
+	free(lists->probed);
 	free(lists);
 	mirror->lists = NULL;
 }

@@ -81,6 +81,8 @@ struct Lists
 	Quantizer  *quantizer;		/* likewise */
 	_Atomic bool open;			/* all floats are there */
 	List	   *lists;
+	_Atomic uint64_t *probed;	/* how often each list was; apart from List, which every search
+								 * reads */
 	const DistanceKernels *squares; /* of floats */
 	const DistanceKernels *products;
 	uint64_t	reserved;		/* bytes taken from the budget when it was created */

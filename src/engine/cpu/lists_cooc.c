@@ -14,9 +14,7 @@
 
 #include "engine/cpu/lists.h"
 
-#define COOC_PARTS		16		/* sub-spaces where COOC_AUTO looks for sets */
 #define GROWN			2		/* times, after which a list without sets is looked at again */
-#define MINED_BLOCKS	256		/* of a list, at most, from which sets are mined */
 
 /* Whether lists of a mirror are encoded at all. */
 static bool
@@ -24,9 +22,8 @@ wants_words(const MirrorSpec *spec)
 {
 	const ListSpec *lists = &spec->lists;
 
-	return lists->quantizer == QUANTIZER_PQ && lists->bits == 8 && lists->cooc != COOC_OFF &&
-		lists->parts >= COOC_LENGTH && lists->parts <= COOC_MOST_PARTS &&
-		(lists->cooc == COOC_ON || lists->parts == COOC_PARTS);
+	return lists->quantizer == QUANTIZER_PQ && lists->bits == 8 &&
+		cooc_takes(lists->cooc, lists->parts);
 }
 
 /* Places of the segments that have no room left. */
@@ -78,18 +75,26 @@ sets_pay(const MirrorSpec *spec, const CoocSets *sets, const unsigned char *code
 	return cooc_pays(&gain);
 }
 
+static bool
+is_cancelled(void *job)
+{
+	return atomic_load(&((CpuJob *) job)->watch.cancelled);
+}
+
 /* Mine sets of a list, and publish them if they pay. */
 static void
-mine_list(Mirror *mirror, uint32_t number, uint32_t places)
+mine_list(CpuJob *job, uint32_t number, uint32_t places)
 {
+	Mirror	   *mirror = job->entry->mirror;
 	Lists	   *lists = mirror->lists;
 	List	   *list = &lists->lists[number];
 	size_t		stride = block_code_stride(&lists->shape);
 	uint32_t	blocks = places / QUANTIZER_BLOCK;
-	uint32_t	step = (blocks + MINED_BLOCKS - 1) / MINED_BLOCKS;
+	uint32_t	step = cooc_mined_step(blocks);
 	uint32_t	sampled = (blocks + step - 1) / step * QUANTIZER_BLOCK;
 	CoocMining	mining = {.stride = stride, .rows = sampled, .parts = lists->shape.parts,
-						  .seed = lists->shape.seed + number, .choice = COOC_COVER};
+						  .seed = lists->shape.seed + number, .choice = COOC_COVER,
+						  .stop = is_cancelled, .context = job};
 	uint64_t	bytes = cooc_mine_bytes(&mining) + sampled * stride;
 	unsigned char *codes;
 	CoocSets   *sets = NULL;
@@ -188,14 +193,14 @@ encode_list(void *context, uint32_t number, Worker *worker)
 	Mirror	   *mirror = job->entry->mirror;
 	List	   *list = &mirror->lists->lists[number];
 	uint32_t	places = full_places(list);
-	uint32_t	least = mirror->spec.lists.cooc == COOC_ON ? QUANTIZER_BLOCK : COOC_LEAST_ROWS;
+	uint32_t	least = cooc_least_rows(mirror->spec.lists.cooc);
 	const CoocSets *sets = atomic_load(&list->sets);
 	ListSegment *segment = atomic_load(&list->first);
 
 	if (places < least || atomic_load(&job->watch.cancelled))
 		return;
 	if (sets == NULL && places >= (uint64_t) list->mined * GROWN)
-		mine_list(mirror, number, places);
+		mine_list(job, number, places);
 	sets = atomic_load(&list->sets);
 	for (; sets != NULL && places > 0; segment = atomic_load(&segment->next))
 	{

@@ -2,15 +2,12 @@
  * lists_learn.c
  *		JOB_TRAIN: centroids and codebook from a sample of the mirror's rows.
  *
- * The rows are cut into as many ranges as the sample has rows, of each of which
- * one live row is taken, chosen by the seed. So the sample depends on the rows
- * and the seed alone.
+ * The sample depends on the rows and the seed alone (lists_draw_sample()).
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/cpu/lists.h"
-#include "engine/quantizer/random.h"
 
 /* How a training spreads its work over workers. */
 typedef struct Spread
@@ -51,56 +48,32 @@ spread_interrupted(void *context)
 }
 
 /* Bytes of a training with so many rows in its sample. */
-static uint64_t
+static size_t
 learn_bytes(const ListsTraining *training, uint32_t count)
 {
-	return (uint64_t) count * training->shape.dims * sizeof(float) +
+	return (size_t) count * training->shape.dims * sizeof(float) +
 		lists_train_bytes(training, count) +
 		lists_floats(&training->shape, training->lists) * sizeof(float);
 }
 
-/* The most rows, up to `most`, whose training takes no more than a limit. */
-static uint32_t
-rows_under(const ListsTraining *training, uint32_t most, uint64_t limit)
+/* Where the rows of a sample come from, and go. */
+typedef struct Sampling
 {
-	uint32_t	least = 0;		/* so many do fit */
+	const Mirror *mirror;
+	float	   *next;
+} Sampling;
 
-	if (learn_bytes(training, most) <= limit)
-		return most;
-	while (most - least > 1)
-	{
-		uint32_t	middle = least + (most - least) / 2;
-
-		if (learn_bytes(training, middle) <= limit)
-			least = middle;
-		else
-			most = middle;
-	}
-	return least;
-}
-
-/* Copy the sample; returns how many rows it has. */
-static uint32_t
-take_sample(const Mirror *mirror, uint32_t rows, uint32_t most, float *sample)
+/* Copy a row into the sample, unless it is dead. */
+static bool
+take_row(void *context, uint32_t row)
 {
-	uint64_t	random = mirror->spec.lists.seed;
-	uint32_t	count = 0;
+	Sampling   *sampling = context;
 
-	for (uint32_t i = 0; i < most; i++)
-	{
-		uint32_t	begin = (uint32_t) ((uint64_t) rows * i / most);
-		uint32_t	length = (uint32_t) ((uint64_t) rows * (i + 1) / most) - begin;
-		uint32_t	offset = (uint32_t) (random_fraction(&random) * length);
-		uint32_t	tried = 0;
-
-		while (tried < length &&
-			   mirror_word(mirror, begin + (offset + tried) % length) & WORD_DEAD)
-			tried++;
-		if (tried < length)
-			lists_read_row(mirror, begin + (offset + tried) % length,
-						   sample + (size_t) count++ * mirror->spec.dims);
-	}
-	return count;
+	if (mirror_word(sampling->mirror, row) & WORD_DEAD)
+		return false;
+	lists_read_row(sampling->mirror, row, sampling->next);
+	sampling->next += sampling->mirror->spec.dims;
+	return true;
 }
 
 /* Train from a sample of at most `most` rows, and open the lists. */
@@ -115,7 +88,10 @@ learn_from(CpuJob *job, const ListsTraining *training, uint32_t rows, uint32_t m
 
 	if (sample != NULL && floats != NULL)
 	{
-		job->link.sampled = take_sample(mirror, rows, most, sample);
+		Sampling	sampling = {mirror, sample};
+
+		job->link.sampled =
+			lists_draw_sample(mirror->spec.lists.seed, rows, most, take_row, &sampling);
 		status = lists_train(training, sample, job->link.sampled, floats, &job->link.inertia);
 	}
 	free(sample);
@@ -141,19 +117,10 @@ size_sample(CpuJob *job, const ListsTraining *training, uint32_t live, uint32_t 
 	MemoryBudget *budget = job->entry->mirror->budget;
 	uint64_t	used = budget_used(budget);
 	uint64_t	limit = used < budget->limit ? budget->limit - used : 0;
-	uint64_t	wanted = job->in.count > 0 ? job->in.count :
-		(uint64_t) training->lists * LISTS_TRAIN_ROWS;
-	uint32_t	needed = live < training->lists ? live : training->lists;
 
 	if (job->in.memory > 0 && job->in.memory < limit)
 		limit = job->in.memory;
-	*most = rows_under(training, wanted < live ? (uint32_t) wanted : live, limit);
-	if (*most >= needed || *most == wanted)
-		return ENGINE_OK;
-	engine_error(&job->error, ENGINE_NO_MEMORY,
-				 "training of %u lists takes %llu bytes or more, not %llu", training->lists,
-				 (unsigned long long) learn_bytes(training, needed), (unsigned long long) limit);
-	return ENGINE_NO_MEMORY;
+	return lists_size_sample(training, job->in.count, live, limit, learn_bytes, most, &job->error);
 }
 
 EngineStatus

@@ -20,6 +20,8 @@
 
 #define COARSE_QUERIES	64		/* whose distances to all centroids are made at once */
 #define PART_BLOCKS		512		/* blocks of codes that are worth a thread */
+#define EXTENDED_BYTES	((size_t) 2 << 20)	/* of extended tables, which one list has at a time; of a
+											 * single one, if it is larger */
 
 /* A list that a query probes. */
 typedef struct ListPair
@@ -265,6 +267,22 @@ sort_pairs(ListSearch *search)
 	return true;
 }
 
+/* Count the probes of each list, those of a group at once. */
+static void
+count_probes(const ListSearch *search)
+{
+	uint32_t	end;
+
+	for (uint32_t begin = 0; begin < search->npairs; begin = end)
+	{
+		uint32_t	list = search->pairs[begin].list;
+
+		for (end = begin + 1; end < search->npairs && search->pairs[end].list == list;)
+			end++;
+		atomic_fetch_add_explicit(&search->lists->probed[list], end - begin, memory_order_relaxed);
+	}
+}
+
 static void
 prefetch_block(const Lists *lists, const ListSegment *segment, uint32_t number)
 {
@@ -281,6 +299,16 @@ typedef struct ListPass
 	uint32_t   *extended;		/* a table for each pair, if the list has sets; or NULL */
 	size_t		entries;		/* of each table */
 } ListPass;
+
+/* Pairs with a list that are scanned at once: as many as have extended tables. */
+static uint32_t
+pairs_at_once(const CoocSets *sets, uint32_t npairs)
+{
+	size_t		most = sets == NULL ? npairs
+		: EXTENDED_BYTES / (cooc_table_entries(sets) * sizeof(uint32_t));
+
+	return most == 0 ? 1 : most < npairs ? (uint32_t) most : npairs;
+}
 
 /*
  * Make the tables that the words of a list address. Without memory for them
@@ -326,27 +354,21 @@ scan_block(const ListPass *pass, const ListBlock *block, uint32_t before,
 	}
 }
 
-/*
- * Scan blocks [first, end) of a list for pairs with it, each by the scan of its
- * query, or by one scan.
- */
+/* Scan blocks [first, end) of a list for the pairs of a pass. */
 static void
-scan_list(ListSearch *search, const ListPair *pairs, uint32_t npairs, uint32_t first, uint32_t end,
-		  ListScan *only)
+scan_pass(const ListPass *pass, uint32_t first, uint32_t end)
 {
-	const Lists *lists = search->lists;
-	const List *list = &lists->lists[pairs->list];
+	const Lists *lists = pass->search->lists;
+	const List *list = &lists->lists[pass->pairs->list];
 	const ListSegment *segment = atomic_load_explicit(&list->first, memory_order_acquire);
 	const ListSegment *next;
-	ListPass	pass = {search, pairs, npairs, only, NULL, 0};
 	uint32_t	number = 0;
 
-	extend_tables(&pass, atomic_load_explicit(&list->sets, memory_order_acquire));
 	for (; segment != NULL && number < end; segment = next)
 	{
 		uint32_t	i = first > number ? first - number : 0;
 		uint32_t	blocks = end - number < segment->blocks ? end - number : segment->blocks;
-		const SegmentWords *words = pass.extended == NULL ? NULL
+		const SegmentWords *words = pass->extended == NULL ? NULL
 			: atomic_load_explicit(&segment->words, memory_order_acquire);
 
 		next = atomic_load_explicit(&segment->next, memory_order_acquire);
@@ -356,12 +378,32 @@ scan_list(ListSearch *search, const ListPair *pairs, uint32_t npairs, uint32_t f
 				prefetch_block(lists, segment, i + 1);
 			else if (next != NULL)
 				prefetch_block(lists, next, 0);
-			scan_block(&pass, list_block(lists, segment, i), (number + i) * QUANTIZER_BLOCK, words,
+			scan_block(pass, list_block(lists, segment, i), (number + i) * QUANTIZER_BLOCK, words,
 					   words != NULL ? &words->blocks[i] : NULL);
 		}
 		number += segment->blocks;
 	}
-	free(pass.extended);
+}
+
+/*
+ * The same for pairs with a list, each by the scan of its query, or by one scan.
+ */
+static void
+scan_list(ListSearch *search, const ListPair *pairs, uint32_t npairs, uint32_t first, uint32_t end,
+		  ListScan *only)
+{
+	const CoocSets *sets =
+		atomic_load_explicit(&search->lists->lists[pairs->list].sets, memory_order_acquire);
+	uint32_t	most = pairs_at_once(sets, npairs);
+
+	for (uint32_t p = 0; p < npairs; p += most)
+	{
+		ListPass	pass = {search, pairs + p, npairs - p < most ? npairs - p : most, only, NULL, 0};
+
+		extend_tables(&pass, sets);
+		scan_pass(&pass, first, end);
+		free(pass.extended);
+	}
 }
 
 /* Scan all lists. */
@@ -438,6 +480,8 @@ query_run_lists(QueryTask *leader, uint32_t threads)
 		ready = prepare_query(search, task, number++);
 	if (ready && search->open)
 		ready = choose_all_lists(search) && (search->count == 1 || sort_pairs(search));
+	if (ready)
+		count_probes(search);
 	parts = ready ? parts_of(search, threads) : 1;
 	ready = ready && scans_begin(search, parts);
 	if (ready && parts > 1)

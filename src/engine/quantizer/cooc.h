@@ -24,6 +24,8 @@
 #define COOC_MOST_SETS		4096	/* 64 * 256 + 4096 * 8 words are below 2^16 */
 #define COOC_LEAST_ROWS		4000	/* of a list that `auto` encodes, */
 #define COOC_LEAST_GAIN		0.30	/* if so many of its words are saved */
+#define COOC_AUTO_PARTS		16		/* sub-spaces of codes that `auto` looks at */
+#define COOC_MINED_BLOCKS	256		/* of a list, at most, from which sets are mined */
 
 typedef struct CoocSet
 {
@@ -54,11 +56,14 @@ typedef struct CoocMining
 	uint32_t	most;			/* sets; 0: COOC_SETS */
 	uint64_t	seed;			/* of the sample, if there are many rows */
 	CoocChoice	choice;
+	bool		(*stop) (void *context);	/* asked every few milliseconds: give up; or NULL */
+	void	   *context;
 } CoocMining;
 
 /*
  * Mine sets; there may be none. The same rows and seed give the same sets. NULL:
- * out of memory (cooc_mine_bytes: what is allocated). Freed by free().
+ * out of memory (cooc_mine_bytes: what is allocated), or stopped, after which
+ * it can be called again. Many sub-spaces take seconds. Freed by free().
  */
 extern CoocSets *cooc_mine(const CoocMining *mining);
 extern size_t cooc_mine_bytes(const CoocMining *mining);
@@ -99,6 +104,28 @@ extern void cooc_block_set(const CoocSets *sets, const unsigned char *codes, siz
 /* Sums of all rows of a block. */
 extern void cooc_block_sums(const uint32_t *extended, const uint16_t *words, uint32_t length,
 							uint32_t *sums);
+
+/* Whether codes of so many sub-spaces can be encoded in a mode at all. */
+static inline bool
+cooc_takes(CoocMode mode, uint32_t parts)
+{
+	return mode != COOC_OFF && parts >= COOC_LENGTH && parts <= COOC_MOST_PARTS &&
+		(mode == COOC_ON || parts == COOC_AUTO_PARTS);
+}
+
+/* Places that a list must have before it is encoded. */
+static inline uint32_t
+cooc_least_rows(CoocMode mode)
+{
+	return mode == COOC_ON ? QUANTIZER_BLOCK : COOC_LEAST_ROWS;
+}
+
+/* Sets are mined from every so many of a list's blocks. */
+static inline uint32_t
+cooc_mined_step(uint32_t blocks)
+{
+	return (blocks + COOC_MINED_BLOCKS - 1) / COOC_MINED_BLOCKS;
+}
 
 /* What encoding a list would give. */
 typedef struct CoocGain

@@ -48,6 +48,7 @@ typedef struct Mine
 	Triple	   *triples;		/* a table; then a heap */
 	uint32_t	ntriples;
 	uint32_t	places;			/* of the table */
+	bool		stopped;
 } Mine;
 
 static uint32_t
@@ -126,11 +127,20 @@ take_sample(Mine *mine)
 	}
 }
 
+/* Whether to give up. */
+static bool
+is_stopped(Mine *mine)
+{
+	if (!mine->stopped && mine->in->stop != NULL)
+		mine->stopped = mine->in->stop(mine->in->context);
+	return mine->stopped;
+}
+
 /* Find the frequent pairs of items; counts has 65536 places, zero before and after. */
 static void
 find_edges(Mine *mine, uint32_t *counts)
 {
-	for (uint32_t b = 1; b < mine->in->parts; b++)
+	for (uint32_t b = 1; b < mine->in->parts && !is_stopped(mine); b++)
 		for (uint32_t a = 0; a < b; a++)
 		{
 			const uint16_t *codes_a = mine->columns + (size_t) a * mine->room;
@@ -189,7 +199,7 @@ count_triangles(Mine *mine)
 {
 	uint32_t	parts = mine->in->parts;
 
-	for (uint32_t row = 0; row < mine->rows; row++)
+	for (uint32_t row = 0; row < mine->rows && !is_stopped(mine); row++)
 	{
 		uint64_t	above[COOC_MOST_PARTS] = {0};	/* columns beyond one, with an edge to it */
 
@@ -295,7 +305,7 @@ count_set(Mine *mine, const CoocSet *set, bool cover)
 static void
 accept(Mine *mine, uint32_t most, CoocSets *sets)
 {
-	while (sets->count < most && mine->ntriples > 0)
+	while (sets->count < most && mine->ntriples > 0 && !is_stopped(mine))
 	{
 		Triple	   *top = &mine->triples[0];
 		CoocSet		set = set_of(top->key);
@@ -343,6 +353,8 @@ cooc_mine(const CoocMining *in)
 		accept(&mine, most, sets);
 	}
 	else
+		mine.stopped = true;
+	if (mine.stopped)
 	{
 		free(sets);
 		sets = NULL;

@@ -9,6 +9,7 @@
 
 #include "engine/quantizer/lists_train.h"
 #include "engine/quantizer/nearest.h"
+#include "engine/quantizer/random.h"
 
 #define PIECE_ROWS	1024		/* whose residuals are made at once */
 
@@ -58,6 +59,65 @@ lists_train_bytes(const ListsTraining *training, uint32_t count)
 	if (codebook < set_bytes(training))
 		codebook = set_bytes(training);
 	return centroids > codebook ? centroids : codebook;
+}
+
+/* The most rows, up to `most`, whose training takes no more than a limit. */
+static uint32_t
+rows_under(const ListsTraining *training, uint32_t most, uint64_t limit,
+		   size_t (*bytes) (const ListsTraining *, uint32_t))
+{
+	uint32_t	least = 0;		/* so many do fit */
+
+	if (bytes(training, most) <= limit)
+		return most;
+	while (most - least > 1)
+	{
+		uint32_t	middle = least + (most - least) / 2;
+
+		if (bytes(training, middle) <= limit)
+			least = middle;
+		else
+			most = middle;
+	}
+	return least;
+}
+
+EngineStatus
+lists_size_sample(const ListsTraining *training, uint32_t wanted, uint32_t live, uint64_t limit,
+				  size_t (*bytes) (const ListsTraining *, uint32_t), uint32_t *most,
+				  EngineError *error)
+{
+	uint64_t	rows = wanted > 0 ? wanted : (uint64_t) training->lists * LISTS_TRAIN_ROWS;
+	uint32_t	needed = live < training->lists ? live : training->lists;
+
+	*most = rows_under(training, rows < live ? (uint32_t) rows : live, limit, bytes);
+	if (*most >= needed || *most == rows)
+		return ENGINE_OK;
+	engine_error(error, ENGINE_NO_MEMORY,
+				 "training of %u lists takes %llu bytes or more, not %llu", training->lists,
+				 (unsigned long long) bytes(training, needed), (unsigned long long) limit);
+	return ENGINE_NO_MEMORY;
+}
+
+uint32_t
+lists_draw_sample(uint64_t seed, uint32_t rows, uint32_t most,
+				  bool (*take) (void *context, uint32_t row), void *context)
+{
+	uint64_t	random = seed;
+	uint32_t	taken = 0;
+
+	for (uint32_t i = 0; i < most; i++)
+	{
+		uint32_t	begin = (uint32_t) ((uint64_t) rows * i / most);
+		uint32_t	length = (uint32_t) ((uint64_t) rows * (i + 1) / most) - begin;
+		uint32_t	offset = (uint32_t) (random_fraction(&random) * length);
+		uint32_t	tried = 0;
+
+		while (tried < length && !take(context, begin + (offset + tried) % length))
+			tried++;
+		taken += tried < length;
+	}
+	return taken;
 }
 
 /*

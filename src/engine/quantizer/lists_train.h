@@ -31,6 +31,24 @@ extern size_t lists_floats(const QuantizerShape *shape, uint32_t lists);
 extern size_t lists_train_bytes(const ListsTraining *training, uint32_t count);
 
 /*
+ * Rows that the sample of a mirror with so many live ones has at most: those
+ * wanted (0: LISTS_TRAIN_ROWS for each list), or as many as a limit allows, a
+ * row of each list at least. `bytes` says what a training takes.
+ */
+extern EngineStatus lists_size_sample(const ListsTraining *training, uint32_t wanted, uint32_t live,
+									  uint64_t limit,
+									  size_t (*bytes) (const ListsTraining *, uint32_t),
+									  uint32_t *most, EngineError *error);
+
+/*
+ * Draw the sample of a mirror's rows: these are cut into as many ranges as the
+ * sample has rows, and of each one that `take` takes (true) is drawn by the
+ * seed; it leaves out those that are dead. Returns how many rows it took.
+ */
+extern uint32_t lists_draw_sample(uint64_t seed, uint32_t rows, uint32_t most,
+								  bool (*take) (void *context, uint32_t row), void *context);
+
+/*
  * Train from a sample (count x dims, at least one row; of length one under
  * cosine), whose rows become residuals. inertia gets the sum of squared
  * distances from the centroids of the last round but one. ENGINE_NO_MEMORY, or

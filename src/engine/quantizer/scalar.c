@@ -358,6 +358,16 @@ scalar_decode(const Quantizer *quantizer, const unsigned char *code, float *resi
 
 /* ---- queries ---- */
 
+#define LEFT_SUMS	8			/* in which what integers leave over is added up */
+
+/* The sum of eight sums, in the order of a device's lanes. */
+static double
+sum_of_left(const double *sums)
+{
+	return ((sums[0] + sums[4]) + (sums[2] + sums[6])) +
+		((sums[1] + sums[5]) + (sums[3] + sums[7]));
+}
+
 /* Make a rotated query whole numbers. */
 static void
 set_integers(const QuantizerShape *shape, const float *query, ScalarTables *tables)
@@ -367,8 +377,10 @@ set_integers(const QuantizerShape *shape, const float *query, ScalarTables *tabl
 	float		most = largest_size(query, shape->dims);
 	float		factor,
 				step;
-	double		sum = 0;
-	double		square = 0;
+	double		sums[LEFT_SUMS] = {0};
+	double		squares[LEFT_SUMS] = {0};
+	double		sum,
+				square;
 
 	steps = steps < query_steps(shape) ? steps : query_steps(shape);
 	factor = most < TINY ? 0 : (float) steps / most;
@@ -383,9 +395,11 @@ set_integers(const QuantizerShape *shape, const float *query, ScalarTables *tabl
 		integers[i] = (int16_t) integer;
 		tables->sum += (int32_t) integer;
 		left = fabs(query[i] - (double) step * integer);
-		sum += left;
-		square += left * left;
+		sums[i % LEFT_SUMS] += left;
+		squares[i % LEFT_SUMS] += left * left;
 	}
+	sum = sum_of_left(sums);
+	square = sum_of_left(squares);
 	tables->scale = shape->metric == METRIC_L2 ? -2 * step : -step;
 	tables->sum_error = not_below(isnan(sum) ? INFINITY : sum);
 	tables->length_error = not_below(isnan(square) ? INFINITY : sqrt(square));

@@ -1,0 +1,69 @@
+/*
+ * lists_measure.cuh
+ *		Exact sums by eight lanes that read a row far ahead.
+ *
+ * Few rows are measured for a query, so what counts is how often their memory
+ * is waited for: a lane asks for 24 elements before it adds the first.
+ */
+#ifndef GPUANN_CUDA_LISTS_MEASURE_CUH
+#define GPUANN_CUDA_LISTS_MEASURE_CUH
+
+#include "cuda/common/distance.cuh"
+
+#define AHEAD_LONG 24u
+#define AHEAD_SHORT 16u
+
+/* Add elements first, first + 8, ... to a lane's sum, `AHEAD` of them at most. */
+template <uint32_t AHEAD, int TERM, typename T>
+__device__ static inline void
+add_ahead(const float *query, const T *row, uint32_t first, uint32_t dims, double *sum)
+{
+	float some[AHEAD];
+
+#pragma unroll
+	for (uint32_t i = 0; i < AHEAD; i++)
+		some[i] = first + i * EXACT_LANES < dims ? (float) row[first + i * EXACT_LANES] : 0.0f;
+#pragma unroll
+	for (uint32_t i = 0; i < AHEAD; i++)
+		if (first + i * EXACT_LANES < dims)
+			add_term<TERM>(sum, query[first + i * EXACT_LANES], some[i]);
+}
+
+/*
+ * The sum of terms of a query in shared memory and a row, as I10 has it, in all
+ * of eight lanes. Whole warps.
+ */
+template <int TERM, typename T>
+__device__ static inline double
+lanes_sum(const float *query, const T *row, uint32_t dims, bool active)
+{
+	uint32_t at = threadIdx.x % EXACT_LANES;
+	double sum = 0;
+
+	if (active)
+	{
+		for (; at + (AHEAD_LONG - 1) * EXACT_LANES < dims; at += AHEAD_LONG * EXACT_LANES)
+			add_ahead<AHEAD_LONG, TERM>(query, row, at, dims, &sum);
+		for (; at < dims; at += AHEAD_SHORT * EXACT_LANES)
+			add_ahead<AHEAD_SHORT, TERM>(query, row, at, dims, &sum);
+	}
+	/* a sum of two is the same in either order */
+	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 4));
+	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 2));
+	return __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 1));
+}
+
+/* The key of a slot's row, in all of eight lanes. Whole warps. */
+template <typename T, int TERM>
+__device__ static inline Key
+lanes_key(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active)
+{
+	double sum = lanes_sum<TERM>(query.elements, row_of<T>(mirror, slot), mirror.dims, active);
+
+	if (TERM == TERM_PRODUCT)
+		sum = exact_finish(mirror.metric, sum, query.norm,
+						   active && mirror.metric == METRIC_COSINE ? mirror.norms[slot] : 0);
+	return key_of(sum);
+}
+
+#endif /* GPUANN_CUDA_LISTS_MEASURE_CUH */

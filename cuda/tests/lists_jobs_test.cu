@@ -1,0 +1,247 @@
+/*
+ * lists_jobs_test.cu
+ *		Jobs of mirrors with lists, seen from within: which slots are listed as
+ *		pending, and what becomes of a training that finds no memory.
+ *
+ * Linked with the engine on the emulator. What can be seen from outside is in
+ * test/conformance_lists*.c.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "cuda/engine/internal.h"
+#include "cuda/tests/testing.cuh"
+
+#define DIMS 16u
+#define ROWS 900u
+#define LISTS 4u
+#define FEW_ROWS 150u /* to train from, again and again */
+
+extern "C" const EngineOps *gpuann_engine_ops(void);
+
+static const EngineOps *ops;
+static Engine *engine;
+static MirrorId mirror_id;
+static float rows[ROWS][DIMS];
+static uint32_t versions[ROWS];
+
+static CudaMirror *
+mirror_within(void)
+{
+	return engine_mirror((CudaEngine *) (void *) engine, mirror_id);
+}
+
+/* Give up if something is not as every test needs it. */
+static void
+need(EngineStatus status, const EngineError *error)
+{
+	if (status == ENGINE_OK)
+		return;
+	printf("Bail out! %s\n", error->text);
+	exit(1);
+}
+
+/* Open an engine with an empty mirror. */
+static void
+begin(QuantizerKind quantizer)
+{
+	EngineConfig config = {};
+	MirrorSpec spec = {};
+	EngineError error = {};
+
+	config.device = -1;
+	need(ops->open(&config, &engine, &error), &error);
+	spec.dims = DIMS;
+	spec.type = ELEMENT_FLOAT;
+	spec.metric = METRIC_L2;
+	spec.method = METHOD_IVFPQ;
+	spec.degree = 1;
+	spec.capacity = ROWS;
+	spec.residency = RESIDENCY_FULL;
+	spec.placement = PLACEMENT_SINGLE;
+	spec.device = -1;
+	spec.lists.lists = LISTS;
+	spec.lists.quantizer = quantizer;
+	spec.lists.bits = quantizer == QUANTIZER_PQ ? 4 : 8;
+	spec.lists.parts = quantizer == QUANTIZER_PQ ? 4 : 0;
+	spec.lists.seed = 7;
+	need(ops->mirror_create(engine, &spec, &mirror_id, &error), &error);
+}
+
+/* Run a job of the mirror; a device that fails is said by the status. */
+static EngineStatus
+run(EngineJob job)
+{
+	struct timespec nap = {0, 50 * 1000};
+	JobProgress progress = {};
+	EngineError error = {};
+	EngineStatus status;
+	JobId id;
+
+	job.mirror = mirror_id;
+	status = ops->job_submit(engine, &job, &id, &error);
+	if (status != ENGINE_OK)
+		return status;
+	for (;;)
+	{
+		need(ops->job_poll(engine, id, &progress), &error);
+		if (progress.completed)
+			break;
+		nanosleep(&nap, NULL);
+	}
+	ops->job_release(engine, id);
+	return progress.status;
+}
+
+static EngineStatus
+append(uint32_t first, uint32_t count)
+{
+	EngineJob job = {};
+
+	job.kind = JOB_APPEND;
+	job.first_slot = first;
+	job.count = count;
+	job.versions = versions + first;
+	job.vectors = rows[first];
+	return run(job);
+}
+
+static EngineStatus
+run_kind(JobKind kind)
+{
+	EngineJob job = {};
+
+	job.kind = kind;
+	job.rounds = 2; /* of a training */
+	return run(job);
+}
+
+/* Every seventh slot from one on, each named twice, dies or is overwritten. */
+static EngineStatus
+change(JobKind kind, uint32_t first, uint32_t end)
+{
+	static float vectors[2 * ROWS][DIMS];
+	uint32_t slots[2 * ROWS];
+	EngineJob job = {};
+
+	for (uint32_t slot = first; slot < end; slot += 7)
+		for (int i = 0; i < 2; i++, job.count++)
+		{
+			slots[job.count] = slot;
+			memcpy(vectors[job.count], rows[slot], sizeof(rows[slot]));
+		}
+	job.kind = kind;
+	job.slots = slots;
+	job.versions = versions;
+	job.vectors = vectors;
+	return run(job);
+}
+
+/* Whether the list of pending slots has just those, here and on the device. */
+static bool
+lists_pending_only(void)
+{
+	const CudaMirror *mirror = mirror_within();
+	const uint32_t *there = (const uint32_t *) mirror->pending[mirror->pending_side].base;
+	bool right = mirror->nlisted == mirror->npending;
+
+	must(cudaDeviceSynchronize(), "waiting for the device");
+	for (uint32_t i = 0; i < mirror->nlisted; i++)
+	{
+		uint32_t slot = mirror->listed[i];
+
+		right &= there[i] == slot && mirror->lists->where[slot] == i &&
+				 (mirror->states[slot] & (SLOT_PENDING | SLOT_LISTED | SLOT_DEAD)) ==
+					 (SLOT_PENDING | SLOT_LISTED);
+	}
+	return right;
+}
+
+static void
+test_pending(void)
+{
+	EngineError error = {};
+
+	begin(QUANTIZER_INT8);
+	need(append(0, 600), &error);
+	need(run_kind(JOB_TRAIN), &error);
+	need(change(JOB_DEAD, 3, 600), &error);
+	say(mirror_within()->npending > 0 && lists_pending_only(), "rows that die before a link");
+	need(run_kind(JOB_LINK), &error);
+	say(mirror_within()->nlisted == 0 && lists_pending_only(), "nothing is listed after a link");
+	need(append(600, 300), &error);
+	need(change(JOB_DEAD, 500, 900), &error);
+	say(mirror_within()->npending > 0 && lists_pending_only(), "linked and pending rows that die");
+	need(change(JOB_OVERWRITE, 490, 800), &error);
+	say(lists_pending_only(), "dead and linked rows that are overwritten");
+	need(change(JOB_DEAD, 0, 900), &error);
+	say(lists_pending_only(), "and that die again");
+	need(run_kind(JOB_LINK), &error);
+	say(mirror_within()->npending == 0 && lists_pending_only(), "and a link of the rest");
+	ops->close(engine);
+}
+
+/* A training in which one call to the device finds no memory. */
+static EngineStatus
+train_scarcely(QuantizerKind quantizer, uint32_t calls, bool *over)
+{
+	EngineMemory before;
+	EngineMemory after;
+	EngineError error = {};
+	EngineStatus status;
+	char number[16];
+
+	begin(quantizer);
+	need(append(0, FEW_ROWS), &error);
+	ops->memory(engine, &before);
+	snprintf(number, sizeof(number), "%u", calls);
+	setenv("GPUANN_EMULATE_SCARCE", number, 1);
+	status = run_kind(JOB_TRAIN);
+	*over = getenv("GPUANN_EMULATE_SCARCE") != NULL;
+	unsetenv("GPUANN_EMULATE_SCARCE");
+	if (status == ENGINE_NO_MEMORY)
+	{
+		ops->memory(engine, &after);
+		if (after.used != before.used || after.host_used != before.host_used)
+			say(false, "a training that fails gives its memory back");
+		if (run_kind(JOB_TRAIN) != ENGINE_OK || run_kind(JOB_LINK) != ENGINE_OK)
+			say(false, "a training after one that failed ends well");
+	}
+	ops->close(engine);
+	return status;
+}
+
+static void
+test_scarcity(QuantizerKind quantizer)
+{
+	uint32_t refused = 0;
+	bool over = false;
+
+	/* all of the first calls, then some */
+	for (uint32_t calls = 0; !over; calls += calls < 30 ? 1 : 5)
+	{
+		EngineStatus status = train_scarcely(quantizer, calls, &over);
+
+		refused += status == ENGINE_NO_MEMORY;
+		if (over ? status != ENGINE_OK : status != ENGINE_NO_MEMORY && status != ENGINE_FAILED)
+			say(false, "a training without memory ends otherwise");
+	}
+	say(refused > 20, "trainings whose calls find no memory");
+}
+
+int
+main()
+{
+	ops = gpuann_engine_ops();
+	for (uint32_t slot = 0; slot < ROWS; slot++)
+	{
+		versions[slot] = 1;
+		for (uint32_t i = 0; i < DIMS; i++)
+			rows[slot][i] = (float) random_below(1000) / 100 + (float) (slot % 5 * 20);
+	}
+	test_pending();
+	test_scarcity(QUANTIZER_INT8);
+	test_scarcity(QUANTIZER_PQ);
+	printf("1..%u\n", tests);
+	return failures > 0;
+}

@@ -1,0 +1,286 @@
+/*
+ * list_encoding.c
+ *		gpuann_list_encoding(index): what codes of items that occur together
+ *		would make of each list (src/engine/quantizer/cooc.h).
+ *
+ * Lists are read from pages, one after the other, mined and encoded as the CPU
+ * engine does it with a mirror; it keeps places in another order, so that its
+ * sample, and blocks, are others.
+ */
+#include "postgres.h"
+
+#include <stdlib.h>
+
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/tuplestore.h"
+
+#include "base/base.h"
+#include "base/signature.h"
+#include "engine/quantizer/cooc.h"
+#include "inspect/list_work.h"
+#include "lists/postings.h"
+
+#define ENCODING_COLUMNS	11
+#define ROWS_AT_ONCE		(QUANTIZER_BLOCK * 64)	/* encoded between two looks at interrupts */
+
+/* The codes of a list, without what follows their words. */
+typedef struct ListCodes
+{
+	const ListFormat *lists;
+	unsigned char *codes;		/* lists->parts bytes each */
+	uint64		count;
+	uint64		room;
+} ListCodes;
+
+/* What is said of a list. */
+typedef struct ListEncoding
+{
+	uint64		rows;
+	uint32		sets;
+	uint64		padded;			/* words */
+	bool		pays;
+} ListEncoding;
+
+/* Make room for the entries of one more page. */
+static void
+make_room(void *context)
+{
+	ListCodes  *codes = context;
+
+	if (codes->room - codes->count >= codes->lists->page_entries)
+		return;
+	codes->room = codes->room + codes->room / 2 + codes->lists->page_entries;
+	codes->codes = repalloc_huge(codes->codes, codes->room * codes->lists->parts);
+}
+
+/* Copy the codes of a page. */
+static void
+take_codes(void *context, const PostingEntry *entries, const unsigned char *from, uint32 count)
+{
+	ListCodes  *codes = context;
+	uint32		parts = codes->lists->parts;
+
+	for (uint32 i = 0; i < count && codes->count < codes->room; i++)
+		memcpy(codes->codes + codes->count++ * parts,
+			   from + (Size) i * codes->lists->code_bytes, parts);
+}
+
+/* Read the codes of a list. */
+static void
+read_codes(Relation index, const ListFormat *lists, uint32 list, ListCodes *codes)
+{
+	ListVisitor visitor = {.take = take_codes, .taken = make_room, .context = codes};
+
+	codes->lists = lists;
+	codes->count = 0;
+	codes->room = (uint64) read_list_head(index, list).entries + lists->page_entries;
+	codes->codes = MemoryContextAllocHuge(CurrentMemoryContext, codes->room * lists->parts);
+	list_visit(index, index_format(index), lists, list, &visitor);
+}
+
+/*
+ * Copy the blocks of a list from which sets are mined; returns how many rows
+ * they have.
+ */
+static uint32
+sample_codes(const ListCodes *codes, unsigned char *sample)
+{
+	Size		bytes = (Size) QUANTIZER_BLOCK * codes->lists->parts;
+	uint32		blocks = (uint32) (codes->count / QUANTIZER_BLOCK);
+	uint32		taken = 0;
+
+	for (uint32 block = 0; block < blocks; block += cooc_mined_step(blocks))
+		memcpy(sample + taken++ * bytes, codes->codes + block * bytes, bytes);
+	return taken * QUANTIZER_BLOCK;
+}
+
+/* Mining allocates by malloc, so an interrupt must not leave it by a jump. */
+static bool
+is_interrupted(void *context)
+{
+	WORK_POINT();
+	return InterruptPending;
+}
+
+/* Mine sets, interruptibly. */
+static CoocSets *
+mine_interruptibly(const CoocMining *mining)
+{
+	CoocSets   *sets;
+
+	while ((sets = cooc_mine(mining)) == NULL)
+	{
+		if (!InterruptPending)
+			ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory"),
+							errdetail("Failed on mining %zu bytes of codes.",
+									  (Size) mining->rows * mining->parts)));
+		CHECK_FOR_INTERRUPTS();
+	}
+	return sets;
+}
+
+/* Mine sets of a list's codes, and decide as `auto` does. */
+static CoocSets *
+mine_sets(const ListCodes *codes, uint64 seed, ListEncoding *encoding)
+{
+	uint32		parts = codes->lists->parts;
+	unsigned char *sample = palloc((Size) COOC_MINED_BLOCKS * QUANTIZER_BLOCK * parts);
+	CoocMining	mining = {.codes = sample, .stride = parts, .parts = parts, .seed = seed,
+						  .choice = COOC_COVER, .rows = sample_codes(codes, sample),
+						  .stop = is_interrupted};
+	CoocSets   *sets = mine_interruptibly(&mining);
+
+	encoding->sets = sets->count;
+	if (sets->count > 0)
+	{
+		CoocGain	gain = cooc_gain(sets, sample, parts, mining.rows, false);
+
+		gain.rows = codes->count;
+		encoding->pays = cooc_takes(COOC_AUTO, parts) && cooc_pays(&gain);
+	}
+	pfree(sample);
+	return sets;
+}
+
+/* Count the words of a list. The sets are not palloc'd; frees them. */
+static void
+count_words(const ListCodes *codes, CoocSets *sets, ListEncoding *encoding)
+{
+	PG_TRY();
+	{
+		for (uint64 first = 0; first < codes->count; first += ROWS_AT_ONCE)
+		{
+			uint32		rows = (uint32) Min(codes->count - first, ROWS_AT_ONCE);
+
+			CHECK_FOR_INTERRUPTS();
+			encoding->padded += cooc_gain(sets, codes->codes + first * sets->parts,
+										  sets->parts, rows, false).padded;
+		}
+	}
+	PG_FINALLY();
+	{
+		free(sets);
+	}
+	PG_END_TRY();
+}
+
+/* What encoding a list would give; one that has no whole block stays plain. */
+static ListEncoding
+encode_list(Relation index, const ListFormat *lists, uint32 list)
+{
+	ListEncoding encoding = {0};
+	ListCodes	codes;
+
+	read_codes(index, lists, list, &codes);
+	encoding.rows = codes.count;
+	if (codes.count >= cooc_least_rows(COOC_ON))
+		count_words(&codes, mine_sets(&codes, lists->seed + list, &encoding), &encoding);
+	else
+		encoding.padded = codes.count * lists->parts;
+	return encoding;
+}
+
+/* Errors out unless lists have codes that can be encoded. */
+static void
+check_codes(Relation index, const ListFormat *lists)
+{
+	if (lists->quantizer != QUANTIZER_PQ || lists->bits != 8)
+		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
+						errmsg("codes of index \"%s\" are not those of quantizer \"pq\" with 8 bits",
+							   RelationGetRelationName(index)),
+						errhint("Only these can be scanned by items that occur together.")));
+	if (!cooc_takes(COOC_ON, lists->parts))
+		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
+						errmsg("codes of index \"%s\" have %u sub-spaces",
+							   RelationGetRelationName(index), lists->parts),
+						errhint("Codes of %d to %d can be scanned by items that occur together.",
+								COOC_LENGTH, COOC_MOST_PARTS)));
+}
+
+/* Whether mirrors encode a list, by the index's option. */
+static bool
+is_encoded(const ListEncoding *encoding, CoocMode mode)
+{
+	return mode == COOC_ON ? encoding->sets > 0 : mode == COOC_AUTO && encoding->pays;
+}
+
+static const char *
+mode_name(CoocMode mode)
+{
+	return mode == COOC_ON ? "on" : mode == COOC_OFF ? "off" : "auto";
+}
+
+/* Fill in the row of a list. */
+static void
+fill_row(const ListFormat *lists, const ListEncoding *encoding, uint32 list, CoocMode mode,
+		 Datum *values, bool *nulls)
+{
+	double		plain = (double) encoding->rows * lists->parts;
+	bool		empty = encoding->rows == 0;
+	int			i = 0;
+
+	memset(nulls, false, ENCODING_COLUMNS * sizeof(bool));
+	values[i++] = Int32GetDatum((int32) list);
+	values[i++] = Int64GetDatum((int64) encoding->rows);
+	values[i++] = Int32GetDatum((int32) encoding->sets);
+	values[i++] = Int32GetDatum((int32) lists->parts);
+	nulls[i] = empty;
+	values[i++] = Float8GetDatum(empty ? 0 : (double) encoding->padded / (double) encoding->rows);
+	values[i++] = Int64GetDatum((int64) (encoding->rows * lists->parts));
+	values[i++] = Int64GetDatum((int64) (encoding->padded * sizeof(uint16)));
+	nulls[i] = empty;
+	values[i++] = Float8GetDatum(empty ? 0 : 1 - (double) encoding->padded / plain);
+	values[i++] = BoolGetDatum(encoding->pays);
+	values[i++] = CStringGetTextDatum(mode_name(mode));
+	values[i++] = BoolGetDatum(is_encoded(encoding, mode));
+}
+
+PG_FUNCTION_INFO_V1(gpuann_list_encoding);
+
+/* gpuann_list_encoding(index): a row for each list. */
+Datum
+gpuann_list_encoding(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	SqlIndex	opened;
+	ListFormat	lists;
+	ListEncoding *encodings;
+	CoocMode	mode = COOC_AUTO;
+	MemoryContext of_list;
+
+	signature_check(fcinfo, "regclass",
+					"int4,int8,int4,int4,float8,int8,int8,float8,bool,text,bool");
+	list_work_open(PG_GETARG_OID(0), &opened);
+	list_format_read(opened.index, index_format(opened.index), &lists);
+	check_codes(opened.index, &lists);
+	if (opened.index->rd_options != NULL)
+		mode = (CoocMode) ((const GpuannOptions *) opened.index->rd_options)->cooc;
+	encodings = palloc(sizeof(ListEncoding) * lists.lists);
+	of_list = AllocSetContextCreate(CurrentMemoryContext, "gpuann list encoding",
+									ALLOCSET_DEFAULT_SIZES);
+	for (uint32 list = 0; list < lists.lists; list++)
+	{
+		MemoryContext before = MemoryContextSwitchTo(of_list);
+
+		CHECK_FOR_INTERRUPTS();
+		encodings[list] = encode_list(opened.index, &lists, list);
+		MemoryContextSwitchTo(before);
+		MemoryContextReset(of_list);
+	}
+	sql_index_close(&opened);
+	InitMaterializedSRF(fcinfo, 0);
+	for (uint32 list = 0; list < lists.lists; list++)
+	{
+		Datum		values[ENCODING_COLUMNS];
+		bool		nulls[ENCODING_COLUMNS];
+
+		fill_row(&lists, &encodings[list], list, mode, values, nulls);
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	PG_RETURN_NULL();
+}

@@ -1,0 +1,33 @@
+/*
+ * list_work.h
+ *		What the lists of an index hold, and how often they are probed.
+ */
+#ifndef GPUANN_LIST_WORK_H
+#define GPUANN_LIST_WORK_H
+
+#include "base/sql_index.h"
+#include "engine/units/placement.h"
+#include "lists/lists.h"
+
+typedef struct ListWork
+{
+	ListFormat	lists;
+	uint32	   *rows;			/* entries of each list */
+	double	   *probes;			/* of each list, as the server has counted; NULL: it has not */
+	double		counted;		/* the sum of them */
+} ListWork;
+
+/* Open an index that a function looks at; errors out unless it has lists. */
+extern void list_work_open(Oid oid, SqlIndex *opened);
+
+/* Read its directory, and ask for counts. */
+extern void list_work_read(Relation index, ListWork *work);
+
+/* Bytes of a list's entries. */
+static inline uint64
+list_work_bytes(const ListWork *work, uint32 list)
+{
+	return (uint64) work->rows[list] * (2 * sizeof(uint32) + work->lists.code_bytes);
+}
+
+#endif							/* GPUANN_LIST_WORK_H */

@@ -1,0 +1,136 @@
+/*
+ * list_counts.c
+ *		How often the lists of mirrors are probed: from the engine's counts,
+ *		which go with a mirror, to those of the area, which stay and age.
+ *
+ * Nothing is done per query or batch but to note that counts are due. They are
+ * taken when somebody asks (CHANNEL_COUNT_LISTS), some seconds after queries,
+ * and before a mirror or the server ends.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/server.h"
+
+#define COUNTS_US		INT64_C(10000000)	/* between two looks at a mirror that nobody asks for */
+#define COUNTS_AT_ONCE	8		/* mirrors in one round of maintenance: a copy from a GPU is waited
+								 * for */
+
+void
+list_counts_begin(Server *server, HeldMirror *mirror, uint32_t entry)
+{
+	uint64_t	word = atomic_load(&server_mirror(server, entry)->list_counts);
+
+	mirror->counts_word = 0;
+	mirror->counts_due = false;
+	mirror->counts_taken_us = monotonic_us();
+	if (mirror->spec.method != METHOD_IVFPQ ||
+		list_counts_range(word).lists != mirror->spec.lists.lists)
+		return;
+	mirror->counted = calloc(mirror->spec.lists.lists, sizeof(uint64_t));
+	if (mirror->counted != NULL)
+		mirror->counts_word = word;
+}
+
+/*
+ * Add what the engine has counted since the last time. What the area says is
+ * not trusted to be a number.
+ */
+static void
+add_counts(Server *server, HeldMirror *mirror, AreaMirror *shared)
+{
+	ListCountsRange range = list_counts_range(mirror->counts_word);
+	_Atomic double *counts = server_list_counts(server, range.first);
+	int64_t		now = realtime_us();
+	double		aging = list_counts_aging(atomic_load(&shared->lists_counted_at), now);
+
+	for (uint32_t list = 0; list < range.lists; list++)
+	{
+		double		count = atomic_load_explicit(&counts[list], memory_order_relaxed) * aging;
+		uint64_t	probes = server->probes[list];
+
+		if (!(count >= 0 && isfinite(count)))
+			count = 0;
+		if (probes > mirror->counted[list])
+			count += (double) (probes - mirror->counted[list]);
+		mirror->counted[list] = probes;
+		atomic_store_explicit(&counts[list], count, memory_order_relaxed);
+	}
+	atomic_store(&shared->lists_counted_at, now);
+}
+
+EngineStatus
+list_counts_take(Server *server, HeldMirror *mirror, uint32_t entry, EngineError *error)
+{
+	AreaMirror *shared = server_mirror(server, entry);
+	EngineStatus status;
+
+	mirror->counts_due = false;
+	mirror->counts_taken_us = monotonic_us();
+	if (mirror->counts_word == 0)
+	{
+		engine_error(error, ENGINE_UNSUPPORTED, "probes of the mirror are not counted");
+		return ENGINE_UNSUPPORTED;
+	}
+	status = server->ops->list_probes(server->engine, mirror->id, server->probes,
+									  mirror->spec.lists.lists, error);
+	if (status == ENGINE_FAILED)
+		server_fail(server, error);
+	if (status != ENGINE_OK)
+		return status;
+	/*
+	 * When the entry has another index by now, so may the range. It is not
+	 * given to the next one at once (src/client/list_counts.c), so there is
+	 * time for what follows.
+	 */
+	if (atomic_load(&shared->list_counts) == mirror->counts_word)
+		add_counts(server, mirror, shared);
+	return ENGINE_OK;
+}
+
+/* Take counts that are due, where nobody waits for them. */
+static void
+take_due(Server *server, HeldMirror *mirror, uint32_t entry)
+{
+	EngineError error = {ENGINE_OK, ""};
+
+	if (mirror->id != 0 && mirror->counts_due && mirror->counts_word != 0)
+		(void) list_counts_take(server, mirror, entry, &error);
+}
+
+void
+list_counts_end(Server *server, HeldMirror *mirror, uint32_t entry)
+{
+	take_due(server, mirror, entry);
+	free(mirror->counted);
+	mirror->counted = NULL;
+	mirror->counts_word = 0;
+}
+
+void
+list_counts_round(Server *server)
+{
+	uint32_t	mirrors = server->layout.mirrors;
+	uint32_t	taken = 0;
+	int64_t		now = monotonic_us();
+
+	for (uint32_t i = 0; server->held > 0 && i < mirrors && taken < COUNTS_AT_ONCE; i++)
+	{
+		uint32_t	entry = server->next_counts;
+		HeldMirror *mirror = &server->mirrors[entry];
+
+		server->next_counts = (entry + 1) % mirrors;
+		if (mirror->id == 0 || !mirror->counts_due || mirror->counts_word == 0 ||
+			now - mirror->counts_taken_us < COUNTS_US)
+			continue;
+		take_due(server, mirror, entry);
+		taken++;
+	}
+}
+
+void
+list_counts_take_all(Server *server)
+{
+	for (uint32_t entry = 0; server->held > 0 && entry < server->layout.mirrors; entry++)
+		take_due(server, &server->mirrors[entry], entry);
+}

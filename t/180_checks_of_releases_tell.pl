@@ -4,13 +4,14 @@
 use strict;
 use warnings FATAL => 'all';
 
+use Cwd qw(abs_path);
 use File::Copy;
 use FindBin;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $top = "$FindBin::RealBin/..";
-my $work = PostgreSQL::Test::Utils::tempdir();
+my $work = abs_path(PostgreSQL::Test::Utils::tempdir());
 
 # ---- parts ----
 
@@ -86,5 +87,22 @@ foreach my $mode (0775, 0757, 0777, 01777)
 	is(taken("$work/new"), 'refused', sprintf('not write to it: %o', $mode));
 }
 is(taken('/'), $> == 0 ? 'taken' : 'refused', "somebody else's is refused");
+
+# Whoever cleans up after the demo runs what lies in its directory: not if somebody else can have put it there.
+SKIP:
+{
+	my $demo = '/var/tmp/gpuann-demo-' . getpwuid($>);
+
+	skip 'root has another directory, or a demo is there', 2 if $> == 0 || -e $demo || -l $demo;
+	mkdir $demo or die "$demo: $!";
+	mkdir "$demo/$_" or die foreach 'state', 'source', 'source/demo';
+	append_to_file("$demo/source/demo/clean", "#!/bin/sh\ntouch '$work/was-run'\n");
+	chmod 0755, "$demo/source/demo/clean";
+	chmod 0777, $demo;
+	isnt(system("'$top/tools/demo-clean' >'$work/cleaned' 2>&1"), 0, 'make demo-clean refuses a directory that others may write to');
+	ok(!-e "$work/was-run", 'and runs nothing there');
+	chmod 0700, $demo;
+	system('rm', '-rf', $demo);
+}
 
 done_testing();

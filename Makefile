@@ -165,6 +165,9 @@ bench/build/%: bench/%.c bench/program.h $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
 	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -o $@ $(filter %.c %.o,$^) $(PLAIN_LIBS)
 
+# One in several files.
+bench/build/engine: bench/engine_run/load.c bench/engine_run/lone.c bench/engine_run/run.h
+
 # A client.
 bench/build/ask: PLAIN_CPPFLAGS += -I$(includedir)
 bench/build/ask: PLAIN_LIBS += -L$(libdir) -lpq

@@ -22,11 +22,7 @@ if [ -z "${GPUANN_BINDIR:-}" ] && [ -r "$bundle_dir/bindir" ] && [ -x "$bundle_d
 	export LD_LIBRARY_PATH="$bundle_dir/lib"
 fi
 
-# Say why a script ends, and end it.
-die() {
-	printf '%s: %s\n' "$(basename "$0")" "$*" >&2
-	exit 1
-}
+. "$tools_dir/common.sh"
 
 # Say on standard error what happens next, with the seconds so far.
 step() {
@@ -103,7 +99,7 @@ remove_state() {
 	local data try
 
 	[ -e "$state_dir" ] || [ -L "$state_dir" ] || return 0
-	[ -d "$state_dir" ] && [ -O "$state_dir" ] && [ ! -L "$state_dir" ] || die "$state_dir belongs to somebody else"
+	is_private_directory "$state_dir" || die "$state_dir belongs to somebody else"
 	if [ ! -e "$state_dir/made-by-gpuann-bench" ]; then
 		# Killed before it could say so, or after everything else had gone.
 		rmdir "$state_dir" 2>/dev/null || die "$state_dir was not made by a benchmark"

@@ -10,6 +10,8 @@ cluster_dir=$state_dir/cluster
 database=demo
 PORT=5432					# names the socket file, nothing else
 
+. "$tools_dir/common.sh"
+
 # Say why a script ends, and end it.
 die() {
 	printf 'demo: %s\n' "$*" >&2
@@ -24,7 +26,7 @@ sql() {
 # Stop the cluster and remove everything the demo has made; refuses a directory that is not the demo's.
 remove_state() {
 	[ -e "$state_dir" ] || [ -L "$state_dir" ] || return 0
-	[ -d "$state_dir" ] && [ -O "$state_dir" ] && [ ! -L "$state_dir" ] || die "$state_dir belongs to somebody else"
+	is_private_directory "$state_dir" || die "$state_dir belongs to somebody else"
 	[ -e "$state_dir/made-by-gpuann-demo" ] || die "$state_dir was not made by this demo"
 	[ ! -d "$cluster_dir" ] || "$tools_dir/cluster" drop "$cluster_dir"
 	rm -rf "$state_dir"

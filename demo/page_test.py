@@ -224,6 +224,19 @@ def nothing_is_executed(browser, url):
     ok(browser.await_that(ANSWERED, "Like gimp"), "and the packages are there")
 
 
+def ways_are_told(browser):
+    """What gave an answer is said, whatever it was."""
+    for path, words in (
+            ({"answered": "server", "engine": "cpu", "reason": None, "visited": 1234},
+             "answered by the server, engine cpu; 1,234 rows compared"),
+            ({"answered": "pages", "engine": None, "reason": "not_ready", "visited": 0},
+             "answered from the index pages, not by the server: not_ready; 0 rows compared"),
+            ({"answered": "table", "engine": None, "reason": None, "visited": None},
+             "answered from the table, without the index")):
+        said = browser.run("return how(arguments[0])", {"method": "server", **path})
+        ok(said == words, f"{path['answered']}: is said to have answered", said)
+
+
 def figures_move(browser):
     """A load shows in the figures of the views."""
     browser.click("#load")
@@ -308,6 +321,7 @@ def main():
             keyboard_is_enough(browser)
             links_and_history_work(browser, options.url)
             nothing_is_executed(browser, options.url)
+            ways_are_told(browser)
             figures_move(browser)
             page_is_readable(browser)
             nothing_was_wrong(browser)

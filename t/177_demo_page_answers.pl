@@ -5,11 +5,13 @@ use strict;
 use warnings FATAL => 'all';
 
 use FindBin;
+use IO::Select;
 use IO::Socket::INET;
 use IPC::Run;
 use JSON::PP;
 use lib $FindBin::RealBin;
 use GpuannTest;
+use PgSession;
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
@@ -35,6 +37,8 @@ ok(await('the mirror is ready', sub {
 my ($out, $err) = ('', '');
 my $web = IPC::Run::start([ 'python3', "$top/demo/web", '--port', 0, '-h', $node->host, '-p', $node->port, '-d', 'postgres', '-U', $node->safe_psql('postgres', 'SELECT user') ],
 	'<', '/dev/null', '>', \$out, '2>', \$err);
+# A test that dies leaves nothing behind.
+END { local $?; $web->kill_kill if $web && $web->pumpable; }
 ok(await('it says where it is', sub { $web->pump_nb; $out =~ m{^http://127\.0\.0\.1:(\d+)/} || !$web->pumpable }), 'it starts') or diag($err);
 my ($port) = $out =~ m{:(\d+)/};
 
@@ -152,6 +156,36 @@ is((request("$_ /api/about HTTP/1.0\r\nHost: 127.0.0.1:$port\r\nX-Gpuann-Demo: 1
 my $hex = sprintf('%04X', $port);
 my @listening = map { /^\s*\d+: ([0-9A-F]+):$hex [0-9A-F:]+ 0A / ? $1 : () } split /\n/, slurp_file('/proc/net/tcp') . slurp_file('/proc/net/tcp6');
 is(join(' ', @listening), '0100007F', 'it listens on 127.0.0.1 alone');
+
+# ---- too many at once ----
+
+# Who asks while the packages are locked waits; as many as may not wait are told so.
+my $locker = PgSession->new($node);
+$locker->rows('BEGIN; LOCK packages');
+my ($at_once) = slurp_file("$top/demo/web") =~ /^AT_ONCE = (\d+)/m;
+my $asking = IO::Select->new;
+foreach my $number (1 .. $at_once + 3)
+{
+	my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port, Timeout => 60) or die "no connection: $!";
+
+	$socket->print("GET /api/matches?text=gimp HTTP/1.0\r\nHost: 127.0.0.1:$port\r\nX-Gpuann-Demo: 1\r\n\r\n");
+	$socket->flush;
+	$asking->add($socket);
+}
+ok(await('some are refused', sub { my @answered = $asking->can_read(0); @answered >= 3 }), "beside $at_once that wait none is let in");
+foreach my $socket ($asking->can_read(0))
+{
+	my $answer = do { local $/; <$socket> } // '';
+
+	like($answer, qr{\AHTTP/1\.\d 503 .*^Retry-After: 1\r?$}ms, 'who is not is told when to ask again');
+	$asking->remove($socket);
+}
+is((get('/'))[0], 200, 'the page itself waits for nobody');
+$locker->rows('ROLLBACK');
+my @ended = map { my $answer = do { local $/; <$_> } // ''; $answer =~ m{\AHTTP/1\.\d (\d+)} ? $1 : 'none' } $asking->handles;
+is(join(' ', @ended), join(' ', (200) x $at_once), 'who waits is answered');
+ok(await('places are free', sub { (get('/api/about'))[0] == 200 }), 'and places are free again');
+$locker->close;
 
 # ---- it outlives the cluster's restart, and ends when told to ----
 

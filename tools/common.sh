@@ -6,6 +6,7 @@
 REPO_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PG_VERSIONS_SUPPORTED="18 17 16 15"
 PGVECTOR_VERSION_NEEDED=0.8.0
+NOTHING_TESTED=77			# exit status of a check whose every test was skipped, as Automake's
 
 # Say what is going on, apart from what a script prints as its result.
 note() {
@@ -80,6 +81,20 @@ as_root() {
 	else
 		die "root or sudo is needed to install packages"
 	fi
+}
+
+# True if $1 itself, not what a link there leads to, is a directory of this user's that nobody else may write to; one look tells all of it.
+#
+# In a directory such as /var/tmp, where only owners remove and rename, nobody else can put another in its place later.
+is_private_directory() {
+	local seen
+
+	seen=$(LC_ALL=C stat -c '%F %u %a' -- "$1" 2>/dev/null) && [[ $seen =~ ^directory\ $EUID\ [0-7]*[0145][0145]$ ]]
+}
+
+# Make directory $1, for this user alone, or take it as it is if it was made so before; false if it is somebody else's.
+private_directory() {
+	mkdir -m 700 -- "$1" 2>/dev/null || is_private_directory "$1"
 }
 
 # Print the files that belong in a copy of this tree, NUL after each: what git tracks and what it does not ignore.

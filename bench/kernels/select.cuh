@@ -6,7 +6,8 @@
  * An array of 32 x N items is distributed over a warp: item i is in register i
  * / 32 of lane i % 32. Register numbers are constants, so all networks are
  * unrolled; lanes exchange items by shuffles. Sizes need not be powers of two:
- * comparators with missing items are left out (faiss.md F3 to F5).
+ * comparators with missing items are left out (Johnson, Douze, Jégou 2017,
+ * 4.1).
  */
 #ifndef GPUANN_BENCH_SELECT_CUH
 #define GPUANN_BENCH_SELECT_CUH

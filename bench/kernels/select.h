@@ -8,8 +8,8 @@
  * +0, NaN is infinity. NO_ITEM is behind every item. So no two items of a row
  * are equal, and every way gives the same answer.
  *
- * Ways (faiss.md F6 and F8, thesis.md T17, T18 and T27); select_choose says
- * which is taken for what:
+ * Ways, whose sources are in README.md; select_choose says which is taken for
+ * what:
  *		argmin			k = 1: the least item, no queue
  *		thread queues	each lane keeps a short queue of its own, a warp merges
  *						them into the k best (select_queue.cu)

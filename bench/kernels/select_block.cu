@@ -1,6 +1,7 @@
 /*
  * select_block.cu
- *		Selection by a queue of the whole block (thesis.md T18): k up to 2,048.
+ *		Selection by a queue of the whole block: k up to 2,048. (Bitonic Select:
+ *		Hanák 2023, 4)
  *
  * The block's K best (a power of two, k or more) are in its registers, sorted;
  * what is before the k-th of them goes to a queue of K items in shared memory.

@@ -1,7 +1,7 @@
 /*
  * select_block.cuh
- *		A sorting network over the registers of a block (thesis.md T19), and the
- *		queue of a block (T18; select_block.cu says how it works).
+ *		A sorting network over the registers of a block, and the queue of a
+ *		block (both of Hanák 2023, 4; select_block.cu says how it works).
  *
  * BLOCK threads with ITEMS items each, both powers of two: thread x holds the
  * consecutive items x ITEMS ... x ITEMS + ITEMS - 1, because the smallest

@@ -3,11 +3,11 @@
  *		Selection by queues of a warp: the k best in its registers, what may
  *		enter them in queues that are merged when they are full.
  *
- * thread queues	(faiss.md F6, WarpSelect and BlockSelect; k <= 1,024) Each
+ * thread queues	(WarpSelect and BlockSelect; k <= 1,024) Each
  *					lane keeps the T items it saw that are nearest to entering,
  *					in registers. When some lane's queue is full of items before
  *					the k-th, the 32 queues are sorted and merged. No shared
- *					memory.
+ *					memory. (Johnson, Douze, Jégou 2017, 4.2)
  * warp queues		(k <= 256) What is before the k-th goes to a list of 32 x T
  *					items in shared memory, which is sorted and merged when it
  *					is full. So a merge is always worth its network, and the
@@ -423,7 +423,7 @@ items_launch(const SelectLaunch *launch, const Item *items, const QueuePlan *pla
 	return cudaGetLastError();
 }
 
-/* The lengths of lanes' queues, by k (faiss.md F7). */
+/* The lengths of lanes' queues, by k (Johnson, Douze, Jégou 2017, 4.3). */
 cudaError_t
 thread_queues_launch(const SelectLaunch *launch, const QueuePlan *plan)
 {

@@ -1,7 +1,7 @@
 /*
  * select_sample.cu
- *		Selection by a sample (thesis.md T16's splitters, T23's one pass behind
- *		them, T22's buffers): k up to 1,024 of long rows.
+ *		Selection by a sample: k up to 1,024 of long rows. (Splitters: Ribizel,
+ *		Anzt 2020; one pass behind them, buffers: Hanák 2023, 4.)
  *
  * 1 votes		A row is cut into strata of equal length, and eight neighbours
  *				are read at a hashed place in each. A vote is the least item of

@@ -538,9 +538,9 @@ is_near(double found, double expected, double share)
 
 /*
  * Thread queues of four warps: each sees a quarter of the row as one of its
- * own, so what faiss.md F7 says of a quarter, four times. Its table was
- * simulated; the sums here are of its formula for insertions, (k + t)
- * ln(groups) beyond the first groups, and of merges from a run of that
+ * own, so what the paper's model (Johnson, Douze, Jégou 2017, 4.3 and appendix)
+ * says of a quarter, four times. The sums here are of its formula for
+ * insertions, (k + t) ln(groups) beyond the first groups, and of merges from a
  * simulation (select_model below).
  */
 struct Model
@@ -549,7 +549,7 @@ struct Model
 	double merges;
 };
 
-/* The restated algorithm of faiss.md F6, one lane after the other. */
+/* The algorithm of the paper's 4.2, one lane after the other. */
 static Model
 select_model(uint32_t n, uint32_t k, uint32_t t, uint32_t runs)
 {
@@ -625,17 +625,17 @@ test_thread_counts()
 				is_near((double) events.merges, 4 * model.merges, 0.15),
 			what);
 	}
-	/* and the algorithm's are those that the digest has found (F7) */
+	/* and the model's are those of another simulation of the algorithm */
 	Model known = select_model(128000, 256, 4, 2);
 
-	printf("# F7, n 128000, k 256, t 4: %.0f insertions, %.1f merges\n", known.inserts,
+	printf("# model, n 128000, k 256, t 4: %.0f insertions, %.1f merges\n", known.inserts,
 		   known.merges);
 	say(is_near(known.inserts, 1092, 0.15) && is_near(known.merges, 44.4, 0.15),
-		"thread queues: the model is that of faiss.md F7");
+		"thread queues: the model counts what the algorithm does");
 }
 
 /*
- * thesis.md T18: insertions <= 2 k (1 + H_n - H_2k), merges <= 1 + 2 (1 + H_n -
+ * Hanák 2023, 4: insertions <= 2 k (1 + H_n - H_2k), merges <= 1 + 2 (1 + H_n -
  * H_2k) for queues of k items.
  */
 static void
@@ -659,7 +659,7 @@ test_block_counts()
 		 * be compared to but what was merged meanwhile
 		 */
 		snprintf(what, sizeof(what),
-				 "block queues: events of n %u, k %u stay within the bounds of T18", one[0],
+				 "block queues: events of n %u, k %u stay within the paper's bounds", one[0],
 				 one[1]);
 		say((double) events.inserts <= inserts + 4096 &&
 				(double) events.merges <= merges + 2048.0 / one[1] + 1,

@@ -53,8 +53,8 @@ static const Region regions[] = {
 	{ANY, ANY, SELECT_BLOCK_MOST, SELECT_RADIX},
 };
 
-#define SORTED_SHARE 3u /* of a row: a third and more of it is sorted whole (thesis.md T29); of all
-						 * of it radix leaves nothing but the sort */
+#define SORTED_SHARE 3u /* of a row: a third and more of it is sorted whole (Hanák 2023, 5); of
+						 * all of it radix leaves nothing but the sort */
 
 SelectWay
 select_choose(uint32_t rows, uint32_t n, uint32_t k)

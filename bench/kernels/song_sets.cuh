@@ -22,9 +22,9 @@ typedef unsigned long long SongEntry;
 
 typedef enum SongVisited
 {
-	SONG_HASH,	/* open addressing, with deletion (S7) */
-	SONG_BLOOM, /* never deletes (S8) */
-	SONG_CUCKOO /* four fingerprints of a byte in a bucket (S9) */
+	SONG_HASH,	/* open addressing, with deletion */
+	SONG_BLOOM, /* never deletes */
+	SONG_CUCKOO /* four fingerprints of a byte in a bucket */
 } SongVisited;
 
 __device__ static inline SongEntry

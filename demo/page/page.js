@@ -141,14 +141,16 @@ function milliseconds(ms) {
 	return ms < 10 ? ms.toFixed(2) : ms < 100 ? ms.toFixed(1) : ms.toFixed(0);
 }
 
-/* What gave an answer, in words. */
+/* What gave an answer, in words. Where the planner took another way than the index, nobody has counted rows. */
 function how(path) {
 	if (path.method === "exact") {
 		return "every row compared and sorted: the truth for the others";
 	}
-	const from = path.answered === "server" ? `answered by the server, engine ${path.engine}` : "answered from the index pages";
+	const from = { server: `answered by the server, engine ${path.engine}`, pages: "answered from the index pages" }[path.answered] ??
+		"answered from the table, without the index";
 	const why = path.reason && path.reason !== "off" ? `, not by the server: ${path.reason}` : "";
-	return `${from}${why}; ${path.visited.toLocaleString("en")} rows compared`;
+	const compared = path.visited === null ? "" : `; ${path.visited.toLocaleString("en")} rows compared`;
+	return `${from}${why}${compared}`;
 }
 
 /* The card of one path. */

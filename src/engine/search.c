@@ -19,10 +19,8 @@
 #include "engine/select.h"
 
 #define VISITED_MIN_BITS	8
-#define VISITED_PER_EF		32		/* initial size of the visited set; with twice as much a scan
-									 * exceeds its work_mem (sql/cursors) */
-#define OUTSIDE_FIRST		1024	/* initial room for slots outside the list: what a search with
-									 * ef 40 visits */
+#define VISITED_PER_EF		32		/* initial visited set; twice exceeds a work_mem */
+#define OUTSIDE_FIRST		1024	/* room for slots outside, of ef 40 */
 #define VISITED_FULL(mask)	((mask) / 4 * 3)	/* entries at which the set grows */
 #define EQUAL_EXPANSIONS	4	/* duplicates expanded while linking, per duplicate kept */
 

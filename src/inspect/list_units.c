@@ -275,6 +275,7 @@ gpuann_list_placement(PG_FUNCTION_ARGS)
 typedef struct Draw
 {
 	const UnitsCall *call;
+	MemoryContext memory;		/* of the lists near each */
 	CentroidReader reader;
 	const DistanceKernels *squares;
 	uint32		dims;
@@ -293,6 +294,8 @@ draw_begin(Draw *draw, const UnitsCall *call, uint32 probes, uint64 seed)
 	double		sum = 0;
 
 	draw->call = call;
+	draw->memory = AllocSetContextCreate(CurrentMemoryContext, "draws of lists",
+										 ALLOCSET_DEFAULT_SIZES);
 	draw->dims = format->dims;
 	draw->squares = distance_kernels(ELEMENT_FLOAT, METRIC_L2, SIMD_BEST);
 	draw->probes = Min(probes, call->lists);
@@ -304,6 +307,13 @@ draw_begin(Draw *draw, const UnitsCall *call, uint32 probes, uint64 seed)
 	for (uint32 list = 0; list < call->lists; list++)
 		draw->sums[list] = sum += call->loads[list].probes;
 	centroid_reader_begin(&draw->reader, call->opened.index, format, &call->work.lists);
+}
+
+static void
+draw_end(Draw *draw)
+{
+	centroid_reader_end(&draw->reader);
+	MemoryContextDelete(draw->memory);
 }
 
 /* The list whose share of all probes a random number falls into. */
@@ -344,7 +354,7 @@ near_lists(Draw *draw, uint32 list)
 			draw->squares->exact(draw->centre, centroid_of(&draw->reader, other), draw->dims);
 		(void) farthest_offer(draw->heap, &count, draw->probes, entry);
 	}
-	draw->near[list] = palloc(sizeof(uint32) * count);
+	draw->near[list] = MemoryContextAlloc(draw->memory, sizeof(uint32) * count);
 	for (uint32 i = 0; i < count; i++)
 		draw->near[list][i] = draw->heap[i].slot;
 	return draw->near[list];
@@ -450,8 +460,10 @@ gpuann_list_schedule(PG_FUNCTION_ARGS)
 								  MOST_PAIRS)));
 	pairs = draw_batch(&draw, queries);
 	learn(&call, pairs, count);
+	/* A batch may be 80 MB: no two are kept. */
+	pfree(pairs);
 	pairs = draw_batch(&draw, queries);
-	centroid_reader_end(&draw.reader);
+	draw_end(&draw);
 	schedule_batch(&call, COPIES_SCATTERED, pairs, (uint32) count, rows);
 	schedule_batch(&call, call.copies, pairs, (uint32) count, rows);
 	sql_index_close(&call.opened);

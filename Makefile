@@ -181,7 +181,7 @@ bench/build/%_engine.so: bench/%_engine.c $(ENGINE_OBJS)
 bench/build/select: bench/kernels/measure_select.cu $(SELECT_WAYS)
 bench/build/song: bench/kernels/measure_song.cu $(SELECT_WAYS)
 bench/build/lists_code: bench/kernels/measure_lists_code.cu $(LISTS_CODE_UNITS:%=%.o) $(ENGINE_OBJS)
-bench/build/cooc_scan: bench/kernels/measure_cooc.cu $(ENGINE_OBJS) bench/kernels/cooc_scan.cuh bench/kernels/cooc_lists.h
+bench/build/cooc_scan: bench/kernels/measure_cooc.cu $(ENGINE_OBJS) $(addprefix bench/kernels/cooc_,scan.cuh lists.h rows.h)
 bench/build/select bench/build/song bench/build/lists_code bench/build/cooc_scan: bench/kernels/device.cuh
 	@$(MKDIR_P) $(@D)
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $(filter %.cu %.o,$^) -lpthread -ldl

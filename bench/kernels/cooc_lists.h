@@ -24,7 +24,8 @@ struct ScanLists
 	std::vector<uint32_t> rows;	 /* of each list */
 	std::vector<uint32_t> first; /* block of each list, and one more */
 	std::vector<uint32_t> nsets;
-	std::vector<uint32_t> plain;
+	std::vector<uint32_t> plain;  /* as they came, */
+	std::vector<uint32_t> ranked; /* and in the order of words */
 	std::vector<uint32_t> words;
 	std::vector<ScanWords> coded;
 	std::vector<uint32_t> order;
@@ -45,10 +46,12 @@ spread_over(uint32_t count, const std::function<void(uint32_t)> &work)
 	std::atomic<uint32_t> next(0);
 
 	for (uint32_t t = 0; t < std::max(1u, std::thread::hardware_concurrency()); t++)
-		threads.emplace_back([&] {
-			for (uint32_t i; (i = next++) < count;)
-				work(i);
-		});
+		threads.emplace_back(
+			[&]
+			{
+				for (uint32_t i; (i = next++) < count;)
+					work(i);
+			});
 	for (std::thread &thread : threads)
 		thread.join();
 }
@@ -78,7 +81,25 @@ scan_word(uint32_t word)
 	return (uint16_t) (entry * WORD_SCALE);
 }
 
-/* Mine a list and encode its codes; the longest ones come first. */
+/*
+ * Whether a row comes before another: the one of more words, then by
+ * combinations, so that neighbours look the same entries up.
+ */
+static inline bool
+comes_before(const ScanList &list, uint32_t a, uint32_t b)
+{
+	const uint16_t *words_a = &list.words[(size_t) a * SCAN_PARTS],
+				   *words_b = &list.words[(size_t) b * SCAN_PARTS];
+
+	if (list.lengths[a] != list.lengths[b])
+		return list.lengths[a] > list.lengths[b];
+	for (uint32_t i = list.lengths[a]; i-- > 0;)
+		if (words_a[i] != words_b[i])
+			return words_a[i] < words_b[i];
+	return false;
+}
+
+/* Mine a list, encode its codes and order them. */
 static inline void
 make_scan_list(const std::vector<unsigned char> &codes, uint32_t number, ScanList *list)
 {
@@ -103,20 +124,26 @@ make_scan_list(const std::vector<unsigned char> &codes, uint32_t number, ScanLis
 	for (uint32_t row = 0; row < rows; row++)
 	{
 		uint16_t words[COOC_MOST_WORDS];
-		uint32_t count =
-			cooc_encode(list->sets, &codes[(size_t) row * SCAN_PARTS], words) - 1;
+		uint32_t count = cooc_encode(list->sets, &codes[(size_t) row * SCAN_PARTS], words) - 1;
 
 		for (uint32_t i = 0; i < count; i++)
 			list->words[(size_t) row * SCAN_PARTS + i] = scan_word(words[i + 1]);
 		list->lengths.push_back((uint8_t) count);
 		list->order.push_back(row);
 	}
-	std::stable_sort(list->order.begin(), list->order.end(), [&](uint32_t a, uint32_t b) {
-		return list->lengths[a] > list->lengths[b];
-	});
+	std::stable_sort(list->order.begin(), list->order.end(),
+					 [&](uint32_t a, uint32_t b) { return comes_before(*list, a, b); });
 }
 
-/* Append a list's blocks in both forms. */
+/* Set the words of a block that are a lane's, which are zero. */
+static inline void
+set_plain(const unsigned char *code, uint32_t *words)
+{
+	for (uint32_t i = 0; i < SCAN_PARTS; i++)
+		words[i / 4 * LIST_PLACES] |= (uint32_t) code[i] << (i % 4 * 8);
+}
+
+/* Append a list's blocks in all forms. */
 static inline void
 append_blocks(const std::vector<unsigned char> &codes, const ScanList &list, ScanLists *lists)
 {
@@ -125,11 +152,11 @@ append_blocks(const std::vector<unsigned char> &codes, const ScanList &list, Sca
 	for (uint32_t base = 0; base < rows; base += LIST_PLACES)
 	{
 		uint32_t length = list.lengths[list.order[base]];
-		size_t plain = lists->plain.size(),
-			   words = lists->words.size();
+		size_t plain = lists->plain.size(), words = lists->words.size();
 
 		lists->coded.push_back({(uint32_t) (words / LIST_PLACES), length});
 		lists->plain.resize(plain + PLAIN_WORDS, 0);
+		lists->ranked.resize(plain + PLAIN_WORDS, 0);
 		lists->words.resize(words + (length + 1) / 2 * LIST_PLACES,
 							NOTHING_ENTRY * WORD_SCALE * 0x10001u);
 		for (uint32_t lane = 0; lane < LIST_PLACES; lane++)
@@ -139,9 +166,8 @@ append_blocks(const std::vector<unsigned char> &codes, const ScanList &list, Sca
 			lists->order.push_back(row);
 			if (base + lane >= rows)
 				continue;
-			for (uint32_t i = 0; i < SCAN_PARTS; i++)
-				lists->plain[plain + i / 4 * LIST_PLACES + lane] |=
-					(uint32_t) codes[(size_t) (base + lane) * SCAN_PARTS + i] << (i % 4 * 8);
+			set_plain(&codes[(size_t) (base + lane) * SCAN_PARTS], &lists->plain[plain + lane]);
+			set_plain(&codes[(size_t) row * SCAN_PARTS], &lists->ranked[plain + lane]);
 			for (uint32_t i = 0; i < list.lengths[row]; i++)
 			{
 				uint32_t *both = &lists->words[words + i / 2 * LIST_PLACES + lane];
@@ -177,8 +203,8 @@ make_scan_lists(const ListsOfCodes &codes)
 			ScanSet set = {};
 
 			for (uint32_t j = 0; s < list.sets->count && j < COOC_LENGTH; j++)
-				set.entry[j] = (uint16_t) (list.sets->sets[s].columns[j] * 256 +
-										   list.sets->sets[s].codes[j]);
+				set.entry[j] =
+					(uint16_t) (list.sets->sets[s].columns[j] * 256 + list.sets->sets[s].codes[j]);
 			lists.sets.push_back(set);
 		}
 		lists.all_rows += rows;

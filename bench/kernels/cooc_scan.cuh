@@ -1,24 +1,25 @@
 /*
  * cooc_scan.cuh
  *		Sums over pq codes of 8 bits and 16 sub-spaces, as the engine scans them
- *		and by co-occurrence words. (MemANNS, section 4.3; src/engine/quantizer/cooc.h)
+ *		and by co-occurrence words. (MemANNS, section 4.3; cooc.h)
  *
  * A block of 256 threads takes an item: blocks of 32 codes of one list, and up
  * to G queries whose tables lie side by side in shared memory; a warp takes a
  * block of codes at a time, a lane a code.
  *
- *		plain	four codes a word of 32 bits; the engine's own loop (pq8_sums), or
- *				one for 16 sub-spaces that has all loads before the look-ups
+ *		plain	four codes a word of 32 bits; the engine's own loop (pq8_sums),
+ *				or one for 16 sub-spaces with all loads before the look-ups
  *		words	two a word of 32 bits, as many for all codes of a block; behind
  *				the tables lie the sums of the list's combinations, which the
  *				block makes for each item
  *
- * A word is the place of a table entry times eight. The places are cooc.h's, but
- * that a set has four, of the masks with two items and three, and that the entry
- * of nothing is the last: 5,121 entries, and an offset fits into 16 bits.
+ * A word is the place of a table entry times eight. The places are those of
+ * cooc.h, but that a set has four, of the masks with two items and three, and
+ * that the entry of nothing is the last: 5,121 entries, so an offset fits into
+ * 16 bits.
  *
- * Entries of sums have 16 bits (the three sums of a combination must fit: tables
- * of up to 21,845) or, as all others then too, 32.
+ * Entries have 16 bits, and then the sum of a combination's three must fit
+ * (tables of up to 21,845), or 32.
  */
 #ifndef GPUANN_COOC_SCAN_CUH
 #define GPUANN_COOC_SCAN_CUH
@@ -32,7 +33,7 @@ extern "C"
 
 #define SCAN_THREADS 256u
 #define SCAN_PARTS 16u
-#define SCAN_GROUP 4u				/* queries of an item, at most */
+#define SCAN_GROUP 4u /* queries of an item, at most */
 #define PLAIN_ENTRIES (SCAN_PARTS * 256u)
 #define PLAIN_WORDS (SCAN_PARTS / 4 * LIST_PLACES) /* of a block */
 #define SET_ENTRIES 4u
@@ -56,12 +57,14 @@ struct alignas(8) ScanSet
 /* Codes of all lists; blocks are numbered through. Device memory. */
 struct ScanView
 {
-	ListsView lists;		/* of it the shape */
-	const uint32_t *plain;	/* PLAIN_WORDS a block */
+	ListsView lists;	   /* of it the shape */
+	const uint32_t *plain; /* PLAIN_WORDS a block */
+	bool ranked;		   /* these are in the order of words */
 	const uint32_t *words;
 	const ScanWords *coded; /* of blocks */
-	const uint32_t *order;	/* the code's place among the plain ones, by block and lane */
-	const ScanSet *sets;	/* COOC_SETS of each list */
+	const uint32_t
+		*order;			 /* the code's place among the plain ones as they came, by block and lane */
+	const ScanSet *sets; /* COOC_SETS of each list */
 	const uint32_t *tables; /* PLAIN_ENTRIES / 2 of each query */
 	const uint32_t *pairs;	/* queries, list by list */
 };
@@ -96,20 +99,19 @@ enum ScanMode
 };
 
 /* Plain codes; UNROLLED: the number of sub-spaces is known. */
-template <int G, bool UNROLLED>
-struct PlainForm
+template <int G, bool UNROLLED> struct PlainForm
 {
 	static const uint32_t bytes = PLAIN_ENTRIES * 2 * G;
 
 	/* Bring tables. All threads; a barrier is to follow. */
-	__device__ static inline void
-	bring(const ScanView &view, const ScanItem &item, const uint32_t *numbers, uint32_t *tables)
+	__device__ static inline void bring(const ScanView &view, const ScanItem &item,
+										const uint32_t *numbers, uint32_t *tables)
 	{
 		bring_tables<CODE_PQ8, G>(view.tables, PLAIN_ENTRIES / 2, numbers, item.pairs, tables);
 	}
 
-	__device__ static inline void
-	sums(const ScanView &view, uint32_t block, uint32_t lane, const uint32_t *tables, int *sums)
+	__device__ static inline void sums(const ScanView &view, uint32_t block, uint32_t lane,
+									   const uint32_t *tables, int *sums)
 	{
 		const uint32_t *words = view.plain + (size_t) block * PLAIN_WORDS + lane;
 
@@ -136,10 +138,11 @@ struct PlainForm
 		}
 	}
 
-	__device__ static inline uint32_t
-	row(const ScanView &, const ScanItem &item, uint32_t block, uint32_t lane)
+	__device__ static inline uint32_t row(const ScanView &view, const ScanItem &item,
+										  uint32_t block, uint32_t lane)
 	{
-		return (block - item.first) * LIST_PLACES + lane;
+		return view.ranked ? view.order[block * LIST_PLACES + lane]
+						   : (block - item.first) * LIST_PLACES + lane;
 	}
 };
 
@@ -182,16 +185,15 @@ sum_words(const uint32_t *words, const unsigned char *table, int *sums)
 }
 
 /* Co-occurrence words; E: an entry's type. */
-template <int G, typename E>
-struct WordsForm
+template <int G, typename E> struct WordsForm
 {
 	typedef EntriesOf<G, E> Entries;
 
 	static const uint32_t bytes = (WORDS_ENTRIES * sizeof(Entries) + 15) / 16 * 16;
 
 	/* Bring tables, and make sums. All threads; a barrier is to follow. */
-	__device__ static inline void
-	bring(const ScanView &view, const ScanItem &item, const uint32_t *numbers, uint32_t *tables)
+	__device__ static inline void bring(const ScanView &view, const ScanItem &item,
+										const uint32_t *numbers, uint32_t *tables)
 	{
 		Entries *entries = (Entries *) tables;
 
@@ -200,8 +202,7 @@ struct WordsForm
 		else
 			for (uint32_t i = threadIdx.x; i < PLAIN_ENTRIES / 2 * G; i += blockDim.x)
 			{
-				uint32_t g = i / (PLAIN_ENTRIES / 2),
-						 w = i % (PLAIN_ENTRIES / 2);
+				uint32_t g = i / (PLAIN_ENTRIES / 2), w = i % (PLAIN_ENTRIES / 2);
 				uint32_t word =
 					g < item.pairs ? view.tables[(size_t) numbers[g] * (PLAIN_ENTRIES / 2) + w] : 0;
 
@@ -212,10 +213,8 @@ struct WordsForm
 		for (uint32_t i = threadIdx.x; i < item.nsets; i += blockDim.x)
 		{
 			ScanSet set = view.sets[item.list * COOC_SETS + i];
-			Entries first = entries[set.entry[0]],
-					second = entries[set.entry[1]],
-					third = entries[set.entry[2]],
-					sums[SET_ENTRIES];
+			Entries first = entries[set.entry[0]], second = entries[set.entry[1]],
+					third = entries[set.entry[2]], sums[SET_ENTRIES];
 
 #pragma unroll
 			for (int g = 0; g < G; g++)
@@ -233,8 +232,8 @@ struct WordsForm
 			entries[NOTHING_ENTRY] = Entries{};
 	}
 
-	__device__ static inline void
-	sums(const ScanView &view, uint32_t block, uint32_t lane, const uint32_t *tables, int *sums)
+	__device__ static inline void sums(const ScanView &view, uint32_t block, uint32_t lane,
+									   const uint32_t *tables, int *sums)
 	{
 		ScanWords coded = view.coded[block];
 		const uint32_t *words = view.words + (size_t) coded.at * LIST_PLACES + lane;
@@ -266,8 +265,8 @@ struct WordsForm
 		}
 	}
 
-	__device__ static inline uint32_t
-	row(const ScanView &view, const ScanItem &, uint32_t block, uint32_t lane)
+	__device__ static inline uint32_t row(const ScanView &view, const ScanItem &, uint32_t block,
+										  uint32_t lane)
 	{
 		return view.order[block * LIST_PLACES + lane];
 	}
@@ -291,8 +290,8 @@ use_sums(const ScanView &view, const ScanItem &item, uint32_t block, const int *
 			least[g] = sum < least[g] ? sum : least[g];
 		else if (there && g < (int) item.pairs)
 		{
-			uint32_t *place = out.all + item.sums + (size_t) g * item.rows +
-							  FORM::row(view, item, block, lane);
+			uint32_t *place =
+				out.all + item.sums + (size_t) g * item.rows + FORM::row(view, item, block, lane);
 
 			if (MODE == SCAN_KEEP)
 				*place = sum;
@@ -322,7 +321,8 @@ store_least(const ScanItem &item, const ScanOut &out, uint32_t *least)
 }
 
 template <class FORM, int G, ScanMode MODE>
-__global__ void __launch_bounds__(SCAN_THREADS, 3)
+__global__ void
+__launch_bounds__(SCAN_THREADS, 3)
 	cooc_scan_kernel(const ScanView view, const ScanItem *items, const ScanOut out)
 {
 	DYNAMIC_SHARED(memory);

@@ -1,8 +1,8 @@
 /*
  * cooc_scan_test.cu
- *		Tests of sums over co-occurrence words and plain codes (cooc_scan.cuh) on
- *		a device, or on a processor that stands for one: all of them, and the
- *		least of each pair, beside sums made here.
+ *		Tests of sums over co-occurrence words and plain codes (cooc_scan.cuh)
+ *		on a device, or on a processor that stands for one: all of them, and
+ *		the least of each pair, beside sums made here.
  *
  * Prints TAP.
  */
@@ -106,7 +106,8 @@ make_case(uint32_t percent, uint32_t most)
 			}
 		}
 	made.view.lists.shape = {QUANTIZER_PQ, METRIC_L2, SCAN_PARTS, 8, SCAN_PARTS, 1};
-	made.view.plain = on_device(made.lists.plain);
+	made.view.ranked = most == 65535;
+	made.view.plain = on_device(made.view.ranked ? made.lists.ranked : made.lists.plain);
 	made.view.words = on_device(made.lists.words);
 	made.view.coded = on_device(made.lists.coded);
 	made.view.order = on_device(made.lists.order);
@@ -119,15 +120,17 @@ make_case(uint32_t percent, uint32_t most)
 static void
 free_case(const Case &made)
 {
-	for (const void *at :
-		 {(const void *) made.view.plain, (const void *) made.view.words,
-		  (const void *) made.view.coded, (const void *) made.view.order,
-		  (const void *) made.view.sets, (const void *) made.view.pairs,
-		  (const void *) made.view.tables})
+	for (const void *at : {(const void *) made.view.plain, (const void *) made.view.words,
+						   (const void *) made.view.coded, (const void *) made.view.order,
+						   (const void *) made.view.sets, (const void *) made.view.pairs,
+						   (const void *) made.view.tables})
 		must(cudaFree((void *) at), "memory");
 }
 
-/* Run a kernel on items of so many blocks; sums are replaced by what is there then. */
+/*
+ * Run a kernel on items of so many blocks; sums are replaced by what is there
+ * then.
+ */
 template <class FORM, int G, ScanMode MODE>
 static void
 run(const Case &made, uint32_t blocks, std::vector<uint32_t> *all, std::vector<uint32_t> *least,
@@ -158,10 +161,8 @@ test_form(const Case &made, const std::string &name)
 {
 	for (uint32_t blocks : {64u, 3u})
 	{
-		std::vector<uint32_t> all(made.all.size(), 77),
-			wrong(made.all),
-			least(made.least.size(), UINT32_MAX),
-			unused(made.least.size(), UINT32_MAX);
+		std::vector<uint32_t> all(made.all.size(), 77), wrong(made.all),
+			least(made.least.size(), UINT32_MAX), unused(made.least.size(), UINT32_MAX);
 		std::string what = name + ", groups of " + std::to_string(G) + ", items of " +
 						   std::to_string(blocks) + " blocks: ";
 		unsigned long long unequal;

@@ -11,8 +11,12 @@
  * lists_train(), codes and words by src/engine/quantizer, on all cores. Codes:
  * made as bench/cooc.c makes them. Each list is probed by the same number of
  * queries. Before anything is timed all sums of all pairs are compared, to the
- * bit; the first pair's of each list with the host's too. Exits with 1 where one
- * is another.
+ * bit; the first pair's of each list with the host's too. Exits with 1 where
+ * one is another.
+ *
+ * Forms: plain, as the engine scans; unrolled, for 16 sub-spaces; ranked, that
+ * with codes in the order of words, where neighbours look the same entries up;
+ * words with sums of 16 bits and of 32.
  *
  * Times are medians by events, of everything on the device; tables: the same
  * items without codes. Look-ups a second are those of the rest; one serves all
@@ -20,41 +24,22 @@
  * the constants measured.
  */
 #include <getopt.h>
-#include <string.h>
 #include <string>
 
-#include "cooc_lists.h"
+#include "cooc_rows.h"
 #include "device.cuh"
 
-extern "C"
-{
-#include "engine/quantizer/lists_train.h"
-#include "engine/quantizer/nearest.h"
-#include "engine/quantizer/random.h"
-}
-
-#define CENTRES 20000u
-#define ROUNDS 4u
-#define SUMMED_ENTRY (65535u / 3) /* three of them fit into 16 bits */
+#define SUMMED 3 /* entries whose sum is to fit into 16 bits */
 
 /* What the command line chose. */
 static struct
 {
-	uint32_t rows, dims, pairs, queries;
+	WantedRows wanted;
+	uint32_t pairs;
 	int runs;
 	std::vector<uint32_t> sizes;
 	std::string only;
-	const char *base;
-} set = {262144, 128, 512, 1024, 5, {1000, 4000, 16000}, "", NULL};
-
-/* Where codes come from. */
-struct Source
-{
-	const char *name;
-	bool codes;
-	uint32_t near;
-	float noise;
-};
+} set = {{262144, 128, 1024, NULL}, 512, 5, {1000, 4000, 16000}, ""};
 
 static const Source sources[] = {
 	{"rows as they are", false, 0, 0},
@@ -72,208 +57,6 @@ static const Source sources[] = {
 
 static cudaStream_t stream;
 static cudaDeviceProp device;
-
-/* ---- rows and codes, on the host ---- */
-
-static void *
-need(void *memory)
-{
-	if (memory == NULL)
-	{
-		fprintf(stderr, "out of memory\n");
-		exit(1);
-	}
-	return memory;
-}
-
-static uint32_t
-mixed(uint64_t x)
-{
-	x += 0x9E3779B97F4A7C15ull;
-	x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-	x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-	return (uint32_t) ((x ^ (x >> 31)) >> 32);
-}
-
-/* About normal: the sum of four uniform numbers. */
-static float
-normal(uint64_t number)
-{
-	float sum = 0;
-
-	for (uint32_t i = 0; i < 4; i++)
-		sum += (float) mixed(number * 4 + i) * 0x1p-32f;
-	return (sum - 2) * 1.7320508f;
-}
-
-/* All rows: those of the file, or of the mixture. */
-static std::vector<float>
-make_rows()
-{
-	std::vector<float> rows((size_t) set.rows * set.dims);
-
-	if (set.base != NULL)
-	{
-		FILE *file = fopen(set.base, "rb");
-
-		if (file == NULL || fread(rows.data(), sizeof(float), rows.size(), file) != rows.size())
-		{
-			fprintf(stderr, "cannot read %s, or it is too short\n", set.base);
-			exit(1);
-		}
-		fclose(file);
-		return rows;
-	}
-	spread_over(set.rows, [&](uint32_t row) {
-		uint32_t centre = mixed(row + 1) % CENTRES;
-
-		for (uint32_t i = 0; i < set.dims; i++)
-			rows[(size_t) row * set.dims + i] =
-				normal((uint64_t) centre * 8192 + i) +
-				0.7f * normal(((uint64_t) row << 13) + i + ((uint64_t) 1 << 40));
-	});
-	return rows;
-}
-
-/* Make all but the first rows near-duplicates of these. */
-static void
-bring_near(const Source &source, std::vector<float> *rows)
-{
-	spread_over(source.near > 0 ? set.rows : 0, [&](uint32_t row) {
-		for (uint32_t i = 0; row >= source.near && i < set.dims; i++)
-		{
-			float *at = &(*rows)[(size_t) row * set.dims + i];
-
-			*at = (1 - source.noise) * (*rows)[(size_t) (row % source.near) * set.dims + i] +
-				  source.noise * *at;
-		}
-	});
-}
-
-/* TrainControl's, by spread_over(). */
-static void
-spread_training(void *, void (*work)(void *, uint32_t), void *argument, uint32_t count)
-{
-	spread_over(count, [&](uint32_t i) { work(argument, i); });
-}
-
-/* Centroids and codebook, from every so manieth row. */
-static std::vector<float>
-train(const QuantizerShape &shape, uint32_t lists, const std::vector<float> &rows)
-{
-	TrainControl control = {spread_training, NULL, NULL};
-	ListsTraining training = {shape, lists, ROUNDS, true, &control};
-	uint32_t count = std::min(set.rows, std::max(65536u, lists * LISTS_TRAIN_ROWS));
-	std::vector<float> sample((size_t) count * set.dims),
-		floats(lists_floats(&shape, lists));
-	double inertia;
-
-	for (uint32_t i = 0; i < count; i++)
-		memcpy(&sample[(size_t) i * set.dims],
-			   &rows[(size_t) ((uint64_t) set.rows * i / count) * set.dims],
-			   set.dims * sizeof(float));
-	if (lists_train(&training, sample.data(), count, floats.data(), &inertia) != ENGINE_OK)
-		need(NULL);
-	return floats;
-}
-
-/* The nearest centroid of each row. */
-static std::vector<uint32_t>
-assign(const std::vector<float> &rows, const float *centroids, uint32_t lists)
-{
-	Centroids own;
-	void *memory = need(aligned_alloc(64, (centroids_bytes(lists, set.dims) + 63) / 64 * 64));
-	std::vector<uint32_t> nearest(set.rows);
-
-	centroids_init(&own, centroids, lists, set.dims, memory);
-	spread_over((set.rows + NEAREST_ROWS - 1) / NEAREST_ROWS, [&](uint32_t i) {
-		uint32_t first = i * NEAREST_ROWS;
-
-		(void) centroids_nearest(&own, &rows[(size_t) first * set.dims], set.dims,
-								 std::min<uint32_t>(NEAREST_ROWS, set.rows - first),
-								 &nearest[first], NULL);
-	});
-	free(memory);
-	return nearest;
-}
-
-/* The tables of queries, which are rows. */
-static std::vector<uint16_t>
-make_tables(const Quantizer *quantizer, const QuantizerShape &shape, const std::vector<float> &rows)
-{
-	std::vector<uint16_t> tables((size_t) set.queries * PLAIN_ENTRIES);
-	size_t bytes = quantizer_table_bytes(&shape),
-		   entries = PLAIN_ENTRIES * sizeof(uint16_t);
-
-	spread_over(set.queries, [&](uint32_t query) {
-		std::vector<uint32_t> own(bytes / sizeof(uint32_t));
-		size_t row = (size_t) ((uint64_t) set.rows * query / set.queries);
-
-		quantizer_prepare(quantizer, &rows[row * set.dims], own.data());
-		/* entries are the end of a table */
-		memcpy(&tables[(size_t) query * PLAIN_ENTRIES],
-			   (const char *) own.data() + (bytes - entries), entries);
-	});
-	return tables;
-}
-
-/* Lists of the codes of rows. */
-static ListsOfCodes
-encode_rows(const std::vector<float> &rows, uint32_t lists, std::vector<uint16_t> *tables)
-{
-	QuantizerShape shape = {QUANTIZER_PQ, METRIC_L2, set.dims, 8, SCAN_PARTS, 5};
-	std::vector<float> floats = train(shape, lists, rows);
-	std::vector<uint32_t> nearest = assign(rows, floats.data(), lists);
-	std::vector<std::vector<uint32_t>> slots(lists);
-	Quantizer *quantizer = (Quantizer *) need(
-		quantizer_open(&shape, floats.data() + (size_t) lists * set.dims));
-	ListsOfCodes codes(lists);
-
-	for (uint32_t row = 0; row < set.rows; row++)
-		slots[nearest[row]].push_back(row);
-	spread_over(lists, [&](uint32_t list) {
-		std::vector<unsigned char> code(quantizer_code_bytes(&shape));
-
-		for (uint32_t row : slots[list])
-		{
-			quantizer_encode(quantizer, &floats[(size_t) list * set.dims],
-							 &rows[(size_t) row * set.dims], 1, code.data());
-			codes[list].insert(codes[list].end(), code.begin(), code.begin() + SCAN_PARTS);
-		}
-	});
-	*tables = make_tables(quantizer, shape, rows);
-	quantizer_close(quantizer);
-	return codes;
-}
-
-/* Lists of codes as bench/cooc.c makes them. */
-static ListsOfCodes
-make_codes(float noise, uint32_t lists, std::vector<uint16_t> *tables)
-{
-	ListsOfCodes codes(lists);
-
-	spread_over(lists, [&](uint32_t list) {
-		uint64_t random = list + 1;
-
-		for (uint32_t i = 0; i < set.rows / lists; i++)
-		{
-			uint64_t group = (uint64_t) (random_fraction(&random) * 40) * 1000003;
-
-			for (uint32_t part = 0; part < SCAN_PARTS; part++)
-			{
-				double drawn = random_fraction(&group);
-
-				if (random_fraction(&random) < noise)
-					drawn = random_fraction(&random);
-				codes[list].push_back((unsigned char) (drawn * 256));
-			}
-		}
-	});
-	tables->resize((size_t) set.queries * PLAIN_ENTRIES);
-	for (size_t i = 0; i < tables->size(); i++)
-		(*tables)[i] = (uint16_t) mixed(i);
-	return codes;
-}
 
 /* ---- the device ---- */
 
@@ -301,7 +84,8 @@ to_device(const std::vector<T> &from)
 struct OnDevice
 {
 	ScanView full;	 /* with the tables as they are, */
-	ScanView summed; /* and with entries of which three fit into 16 bits */
+	ScanView summed; /* and with entries of which three fit into 16 bits; */
+	ScanView ranked; /* with these, and plain codes in the order of words */
 	ScanOut out;
 };
 
@@ -314,11 +98,12 @@ bring_lists(const ScanLists &lists, const std::vector<uint16_t> &tables)
 	ScanView *view = &on.full;
 
 	for (uint16_t &entry : less)
-		entry = (uint16_t) (entry / 3);
+		entry = (uint16_t) (entry / SUMMED);
 	for (uint32_t list = 0; list < lists.rows.size(); list++)
 		for (uint32_t i = 0; i < set.pairs; i++)
-			pairs.push_back((list * 37 + i * (set.queries / set.pairs)) % set.queries);
-	view->lists.shape = {QUANTIZER_PQ, METRIC_L2, set.dims, 8, SCAN_PARTS, 5};
+			pairs.push_back((list * 37 + i * (set.wanted.queries / set.pairs)) %
+							set.wanted.queries);
+	view->lists.shape = {QUANTIZER_PQ, METRIC_L2, set.wanted.dims, 8, SCAN_PARTS, 5};
 	view->plain = to_device(lists.plain);
 	view->words = to_device(lists.words);
 	view->coded = to_device(lists.coded);
@@ -328,6 +113,9 @@ bring_lists(const ScanLists &lists, const std::vector<uint16_t> &tables)
 	view->tables = (const uint32_t *) to_device(tables);
 	on.summed = on.full;
 	on.summed.tables = (const uint32_t *) to_device(less);
+	on.ranked = on.summed;
+	on.ranked.ranked = true;
+	on.ranked.plain = to_device(lists.ranked);
 	on.out.least = device_memory<uint32_t>(pairs.size());
 	on.out.all = device_memory<uint32_t>(lists.all_rows * set.pairs);
 	on.out.unequal = device_memory<unsigned long long>(1);
@@ -342,7 +130,8 @@ free_lists(const OnDevice &on)
 		 {(const void *) on.full.plain, (const void *) on.full.words, (const void *) on.full.coded,
 		  (const void *) on.full.order, (const void *) on.full.sets, (const void *) on.full.pairs,
 		  (const void *) on.full.tables, (const void *) on.summed.tables,
-		  (const void *) on.out.least, (const void *) on.out.all, (const void *) on.out.unequal})
+		  (const void *) on.ranked.plain, (const void *) on.out.least, (const void *) on.out.all,
+		  (const void *) on.out.unequal})
 		must(cudaFree((void *) memory), "memory");
 }
 
@@ -351,8 +140,8 @@ template <class FORM, int G, ScanMode MODE>
 static void
 scan(const ScanView &view, const ScanItem *items, size_t count, const ScanOut &out)
 {
-	LAUNCH((cooc_scan_kernel<FORM, G, MODE>), dim3((unsigned int) count), SCAN_THREADS,
-		   FORM::bytes, stream, view, items, out);
+	LAUNCH((cooc_scan_kernel<FORM, G, MODE>), dim3((unsigned int) count), SCAN_THREADS, FORM::bytes,
+		   stream, view, items, out);
 	must(cudaGetLastError(), "a launch");
 }
 
@@ -378,8 +167,7 @@ prepare(const char *name)
 	cudaFuncAttributes attributes;
 	int blocks;
 
-	must(cudaFuncGetAttributes(&attributes,
-							   (const void *) cooc_scan_kernel<FORM, G, SCAN_LEAST>),
+	must(cudaFuncGetAttributes(&attributes, (const void *) cooc_scan_kernel<FORM, G, SCAN_LEAST>),
 		 "attributes");
 	must(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
 			 &blocks, (const void *) cooc_scan_kernel<FORM, G, SCAN_LEAST>, (int) SCAN_THREADS,
@@ -423,15 +211,14 @@ compare(const ScanLists &lists, const ScanView &view, const OnDevice &on, const 
 
 /* Compare what is kept of each list's first pair with the host's sums. */
 static void
-compare_host(const ScanLists &lists, const ListsOfCodes &codes,
-			 const std::vector<uint16_t> &tables, uint32_t part, const OnDevice &on)
+compare_host(const ScanLists &lists, const ListsOfCodes &codes, const std::vector<uint16_t> &tables,
+			 uint32_t part, const OnDevice &on)
 {
 	uint64_t at = 0;
 
 	for (uint32_t list = 0; list < lists.rows.size(); list++)
 	{
-		const uint16_t *table =
-			&tables[(size_t) (list * 37 % set.queries) * PLAIN_ENTRIES];
+		const uint16_t *table = &tables[(size_t) (list * 37 % set.wanted.queries) * PLAIN_ENTRIES];
 		std::vector<uint32_t> sums(lists.rows[list]);
 
 		must(cudaMemcpy(sums.data(), on.out.all + at, sums.size() * sizeof(uint32_t),
@@ -461,14 +248,17 @@ compare_group(const ScanLists &lists, const OnDevice &on, bool summed)
 	compare<PlainForm<G, false>, G>(lists, view, on, "plain");
 	compare<PlainForm<G, true>, G>(lists, view, on, "plain, unrolled");
 	if (summed)
+	{
+		compare<PlainForm<G, true>, G>(lists, on.ranked, on, "plain, ranked");
 		compare<WordsForm<G, uint16_t>, G>(lists, view, on, "words, sums of 16 bits");
+	}
 	compare<WordsForm<G, uint32_t>, G>(lists, view, on, "words, sums of 32 bits");
 }
 
 /* Compare all sums of all forms; returns how many sums each one made. */
 static uint64_t
-compare_all(const ScanLists &lists, const ListsOfCodes &codes,
-			const std::vector<uint16_t> &tables, const OnDevice &on)
+compare_all(const ScanLists &lists, const ListsOfCodes &codes, const std::vector<uint16_t> &tables,
+			const OnDevice &on)
 {
 	std::vector<ScanItem> items = make_items(lists, set.pairs, SCAN_GROUP, 64);
 	ScanItem *own = to_device(items);
@@ -476,9 +266,9 @@ compare_all(const ScanLists &lists, const ListsOfCodes &codes,
 	for (bool summed : {false, true})
 	{
 		scan<PlainForm<SCAN_GROUP, false>, SCAN_GROUP, SCAN_KEEP>(summed ? on.summed : on.full, own,
-																 items.size(), on.out);
+																  items.size(), on.out);
 		must(cudaStreamSynchronize(stream), "sums");
-		compare_host(lists, codes, tables, summed ? 3 : 1, on);
+		compare_host(lists, codes, tables, summed ? SUMMED : 1, on);
 		compare_group<1>(lists, on, summed);
 		compare_group<2>(lists, on, summed);
 		compare_group<4>(lists, on, summed);
@@ -498,7 +288,7 @@ struct Times
 /* What a group's scans take; of an item, for the model. */
 struct Point
 {
-	double items, look_ups[2], plain, unrolled, words, wide;
+	double items, look_ups[2], plain, unrolled, ranked, words, wide;
 };
 
 static std::vector<Point> points;
@@ -515,7 +305,8 @@ template <class FORM, int G>
 static Times
 time_form(const ScanView &view, const Work &work, const ScanOut &out)
 {
-	auto time = [&](const ScanItem *items) {
+	auto time = [&](const ScanItem *items)
+	{
 		return time_of(stream, 2, set.runs,
 					   [&] { scan<FORM, G, SCAN_LEAST>(view, items, work.count, out); });
 	};
@@ -549,20 +340,27 @@ measure_group(const ScanLists &lists, const OnDevice &on, uint32_t blocks)
 
 	Times plain = time_form<PlainForm<G, false>, G>(on.summed, work, on.out),
 		  unrolled = time_form<PlainForm<G, true>, G>(on.summed, work, on.out),
+		  ranked = time_form<PlainForm<G, true>, G>(on.ranked, work, on.out),
 		  words = time_form<WordsForm<G, uint16_t>, G>(on.summed, work, on.out),
 		  wide = time_form<WordsForm<G, uint32_t>, G>(on.summed, work, on.out);
 
-	printf("| %d | %u | %.3f | %.3f | %.2f | %.0f | %.3f | %.3f | %.3f | %.2f | %.0f | %.3f | %.3f | "
-		   "%.2f | %.2f | %.2f | %.2f |\n",
-		   G, blocks * LIST_PLACES, plain.all / 1e3, plain.tables / 1e3, rate(look_ups[0], plain),
-		   plain_bytes / plain.all / 1e3, unrolled.all / 1e3, words.all / 1e3, words.tables / 1e3,
-		   rate(look_ups[1], words), words_bytes / words.all / 1e3, wide.all / 1e3,
-		   wide.tables / 1e3, rate(look_ups[1], wide), plain.all / words.all,
-		   unrolled.all / words.all, plain.all / wide.all);
+	printf(
+		"| %d | %u | %.3f | %.3f | %.2f | %.0f | %.3f | %.3f | %.3f | %.3f | %.2f | %.0f | %.3f | "
+		"%.3f | %.2f | %.2f | %.2f | %.2f | %.2f |\n",
+		G, blocks * LIST_PLACES, plain.all / 1e3, plain.tables / 1e3, rate(look_ups[0], plain),
+		plain_bytes / plain.all / 1e3, unrolled.all / 1e3, ranked.all / 1e3, words.all / 1e3,
+		words.tables / 1e3, rate(look_ups[1], words), words_bytes / words.all / 1e3, wide.all / 1e3,
+		wide.tables / 1e3, rate(look_ups[1], wide), plain.all / words.all, unrolled.all / words.all,
+		ranked.all / words.all, plain.all / wide.all);
 	fflush(stdout);
 	if (G == SCAN_GROUP)
-		points.push_back({(double) work.count, {look_ups[0], look_ups[1]}, plain.all, unrolled.all,
-						  words.all, wide.all});
+		points.push_back({(double) work.count,
+						  {look_ups[0], look_ups[1]},
+						  plain.all,
+						  unrolled.all,
+						  ranked.all,
+						  words.all,
+						  wide.all});
 	must(cudaFree(work.items), "memory");
 	must(cudaFree(work.empty), "memory");
 }
@@ -570,15 +368,14 @@ measure_group(const ScanLists &lists, const OnDevice &on, uint32_t blocks)
 static void
 measure(const Source &source, const std::vector<float> &rows, uint32_t size)
 {
-	uint32_t lists = std::max(1u, set.rows / size);
+	uint32_t lists = std::max(1u, set.wanted.rows / size);
 	std::vector<uint16_t> tables;
-	ListsOfCodes codes = source.codes ? make_codes(source.noise, lists, &tables)
-									  : encode_rows(rows, lists, &tables);
+	ListsOfCodes codes = source.codes ? make_codes(set.wanted, source.noise, lists, &tables)
+									  : encode_rows(set.wanted, rows, lists, &tables);
 	ScanLists made = make_scan_lists(codes);
 	OnDevice on = bring_lists(made, tables);
 	uint64_t compared = compare_all(made, codes, tables, on);
-	double sets = 0,
-		   all = (double) made.all_rows;
+	double sets = 0, all = (double) made.all_rows;
 
 	for (uint32_t count : made.nsets)
 		sets += count;
@@ -589,9 +386,11 @@ measure(const Source &source, const std::vector<float> &rows, uint32_t size)
 		   sets / lists, (double) made.all_words / all, (double) made.unsorted / all,
 		   (double) made.padded / all, 100 * (double) made.gated / all,
 		   100 * (double) made.gated_sorted / all, (unsigned long long) compared);
-	printf("| group | item | plain ms | tables | T/s | GB/s | unrolled ms | words 16 ms | tables | T/s "
-		   "| GB/s | words 32 ms | tables | T/s | plain / words 16 | unrolled / words 16 | plain / "
-		   "words 32 |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+	printf(
+		"| group | item | plain ms | tables | T/s | GB/s | unrolled ms | ranked ms | words 16 ms "
+		"| tables | T/s | GB/s | words 32 ms | tables | T/s | plain / words 16 | unrolled / words "
+		"16 | ranked / words 16 | plain / words 32 |\n"
+		"|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
 	for (uint32_t blocks : {64u, 256u})
 	{
 		measure_group<4>(made, on, blocks);
@@ -618,8 +417,7 @@ fit(uint32_t form, double Point::*time)
 
 	for (const Point &point : points)
 	{
-		double at = point.look_ups[form] / point.items,
-			   took = point.*time / point.items,
+		double at = point.look_ups[form] / point.items, took = point.*time / point.items,
 			   weight = 1 / (took * took);
 
 		w += weight;
@@ -646,31 +444,34 @@ static void
 print_model()
 {
 	static const uint32_t sizes[] = {1000, 2048, 4000, 8192, 16000};
-	Cost plain = fit(0, &Point::plain),
-		 unrolled = fit(0, &Point::unrolled),
-		 words = fit(1, &Point::words),
+	Cost plain = fit(0, &Point::plain), unrolled = fit(0, &Point::unrolled),
+		 ranked = fit(0, &Point::ranked), words = fit(1, &Point::words),
 		 wide = fit(1, &Point::wide);
 
-	printf("\nGroups of 4, time of an item = a + look-ups / r:\n\n| form | a, ns | r, T/s | farthest "
-		   "point |\n|---|---|---|---|\n");
+	printf(
+		"\nGroups of 4, time of an item = a + look-ups / r:\n\n| form | a, ns | r, T/s | farthest "
+		"point |\n|---|---|---|---|\n");
 	for (auto &[name, cost] : {std::pair<const char *, Cost>("plain", plain),
 							   {"plain, unrolled", unrolled},
+							   {"plain, unrolled, in the order of words", ranked},
 							   {"words, sums of 16 bits", words},
 							   {"words, sums of 32 bits", wide}})
 		printf("| %s | %.2f | %.2f | %.0f %% |\n", name, cost.item * 1e3, 1e-6 / cost.look_up,
 			   cost.farthest * 100);
-	printf("\nWords of a code, in sorted blocks, below which a scan of an item is as fast as one of "
-		   "plain codes, and 1.1 times as fast:\n\n| codes of an item | 16 bits | 1.1 | 16 bits, "
-		   "beside unrolled | 1.1 | 32 bits | 1.1 |\n|---|---|---|---|---|---|---|\n");
+	printf(
+		"\nWords of a code, in sorted blocks, below which a scan of an item is as fast as one of "
+		"plain codes, and 1.1 times as fast:\n\n| codes of an item | 16 bits | 1.1 | 16 bits, "
+		"beside unrolled, ranked | 1.1 | 32 bits | 1.1 |\n|---|---|---|---|---|---|---|\n");
 	for (uint32_t size : sizes)
 	{
-		auto least = [&](const Cost &of, const Cost &than, double times) {
+		auto least = [&](const Cost &of, const Cost &than, double times)
+		{
 			return ((than.item + than.look_up * SCAN_PARTS * size) / times - of.item) /
 				   (of.look_up * size);
 		};
 
 		printf("| %u | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f |\n", size, least(words, plain, 1),
-			   least(words, plain, 1.1), least(words, unrolled, 1), least(words, unrolled, 1.1),
+			   least(words, plain, 1.1), least(words, ranked, 1), least(words, ranked, 1.1),
 			   least(wide, plain, 1), least(wide, plain, 1.1));
 	}
 }
@@ -715,7 +516,7 @@ parse(int argc, char **argv)
 
 	while ((option = getopt_long(argc, argv, "n:d:", options, NULL)) != -1)
 		if (option == 'b')
-			set.base = optarg;
+			set.wanted.base = optarg;
 		else if (option == 's')
 			set.sizes = numbers_of(optarg);
 		else if (option == 'o')
@@ -723,14 +524,15 @@ parse(int argc, char **argv)
 		else if (option == 't')
 			set.runs = atoi(optarg);
 		else if (strchr("ndpq", option) != NULL)
-			*(option == 'n' ? &set.rows : option == 'd' ? &set.dims
-									  : option == 'p'	? &set.pairs
-														: &set.queries) =
-				(uint32_t) strtoul(optarg, NULL, 10);
+			*(option == 'n'	  ? &set.wanted.rows
+			  : option == 'd' ? &set.wanted.dims
+			  : option == 'p' ? &set.pairs
+							  : &set.wanted.queries) = (uint32_t) strtoul(optarg, NULL, 10);
 		else
 			return false;
-	return set.rows >= 1024 && set.dims >= SCAN_PARTS && set.dims <= QUANTIZER_MOST_DIMS &&
-		   set.pairs > 0 && set.queries >= set.pairs && set.runs > 0 && !set.sizes.empty() &&
+	return set.wanted.rows >= 1024 && set.wanted.dims >= SCAN_PARTS &&
+		   set.wanted.dims <= QUANTIZER_MOST_DIMS && set.pairs > 0 &&
+		   set.wanted.queries >= set.pairs && set.runs > 0 && !set.sizes.empty() &&
 		   (set.only == "" || set.only == "rows" || set.only == "codes");
 }
 
@@ -743,15 +545,16 @@ main(int argc, char **argv)
 		return usage();
 	must(cudaGetDeviceProperties(&device, 0), "the device");
 	must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
-	printf("%s, %u rows of %u elements%s%s, %u queries a list\n\n", device.name, set.rows, set.dims,
-		   set.base != NULL ? " of " : "", set.base != NULL ? set.base : "", set.pairs);
+	printf("%s, %u rows of %u elements%s%s, %u queries a list\n\n", device.name, set.wanted.rows,
+		   set.wanted.dims, set.wanted.base != NULL ? " of " : "",
+		   set.wanted.base != NULL ? set.wanted.base : "", set.pairs);
 	printf("| form | group | shared bytes | registers | blocks of an SM | spilled bytes "
 		   "|\n|---|---|---|---|---|---|\n");
 	prepare_group<4>();
 	prepare_group<2>();
 	prepare_group<1>();
 	if (set.only != "codes")
-		rows = make_rows();
+		rows = make_rows(set.wanted);
 	for (const Source &source : sources)
 	{
 		std::vector<float> near;
@@ -761,7 +564,7 @@ main(int argc, char **argv)
 		if (!source.codes)
 			near = rows;
 		if (!source.codes)
-			bring_near(source, &near);
+			bring_near(set.wanted, source, &near);
 		for (uint32_t size : set.sizes)
 			measure(source, near, size);
 	}

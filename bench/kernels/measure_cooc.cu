@@ -307,7 +307,7 @@ time_form(const ScanView &view, const Work &work, const ScanOut &out)
 {
 	auto time = [&](const ScanItem *items)
 	{
-		return time_of(stream, 2, set.runs,
+		return time_of(stream, 1, set.runs,
 					   [&] { scan<FORM, G, SCAN_LEAST>(view, items, work.count, out); });
 	};
 
@@ -568,7 +568,8 @@ main(int argc, char **argv)
 		for (uint32_t size : set.sizes)
 			measure(source, near, size);
 	}
-	print_model();
+	if (set.sizes.size() > 1) /* of one size there is no line */
+		print_model();
 	must(cudaStreamDestroy(stream), "the stream");
 	return 0;
 }

@@ -23,6 +23,7 @@
  * queries of a group. Prints markdown, and the cost model of MemANNS' gate with
  * the constants measured.
  */
+#include <chrono>
 #include <getopt.h>
 #include <string>
 
@@ -365,14 +366,31 @@ measure_group(const ScanLists &lists, const OnDevice &on, uint32_t blocks)
 	must(cudaFree(work.empty), "memory");
 }
 
+/* The columns of measure_group(). */
+static const char head[] =
+	"| group | item | plain ms | tables | T/s | GB/s | unrolled ms | ranked ms | words 16 ms "
+	"| tables | T/s | GB/s | words 32 ms | tables | T/s | plain / words 16 | unrolled / words 16 "
+	"| ranked / words 16 | plain / words 32 |\n"
+	"|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+
+static double
+now()
+{
+	return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+		.count();
+}
+
 static void
 measure(const Source &source, const std::vector<float> &rows, uint32_t size)
 {
 	uint32_t lists = std::max(1u, set.wanted.rows / size);
 	std::vector<uint16_t> tables;
+	double begin = now();
 	ListsOfCodes codes = source.codes ? make_codes(set.wanted, source.noise, lists, &tables)
 									  : encode_rows(set.wanted, rows, lists, &tables);
+	double coded = now();
 	ScanLists made = make_scan_lists(codes);
+	double worded = now();
 	OnDevice on = bring_lists(made, tables);
 	uint64_t compared = compare_all(made, codes, tables, on);
 	double sets = 0, all = (double) made.all_rows;
@@ -381,16 +399,12 @@ measure(const Source &source, const std::vector<float> &rows, uint32_t size)
 		sets += count;
 	printf("\n%s, %u lists of %.0f codes (the longest of %u), %.0f sets each; words of a code: "
 		   "%.2f, in blocks %.2f, sorted %.2f; `auto` encodes %.0f %% of the rows, sorted %.0f %%; "
-		   "%llu sums equal in each form\n\n",
+		   "%llu sums equal in each form; codes made in %.1f s, words in %.1f s\n\n%s",
 		   source.name, lists, all / lists, *std::max_element(made.rows.begin(), made.rows.end()),
 		   sets / lists, (double) made.all_words / all, (double) made.unsorted / all,
 		   (double) made.padded / all, 100 * (double) made.gated / all,
-		   100 * (double) made.gated_sorted / all, (unsigned long long) compared);
-	printf(
-		"| group | item | plain ms | tables | T/s | GB/s | unrolled ms | ranked ms | words 16 ms "
-		"| tables | T/s | GB/s | words 32 ms | tables | T/s | plain / words 16 | unrolled / words "
-		"16 | ranked / words 16 | plain / words 32 |\n"
-		"|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+		   100 * (double) made.gated_sorted / all, (unsigned long long) compared, coded - begin,
+		   worded - coded, head);
 	for (uint32_t blocks : {64u, 256u})
 	{
 		measure_group<4>(made, on, blocks);

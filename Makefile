@@ -159,7 +159,7 @@ include tools/test-programs.mk
 
 .PHONY: bench-programs
 bench-programs: $(patsubst bench/%.c,bench/build/%,$(filter-out %_engine.c $(if $(wildcard $(includedir)/libpq-fe.h),,bench/ask.c),$(wildcard bench/*.c))) \
-	$(patsubst bench/%.c,bench/build/%.so,$(wildcard bench/*_engine.c)) $(if $(NVCC),bench/build/select bench/build/song bench/build/lists bench/build/lists_code)
+	$(patsubst bench/%.c,bench/build/%.so,$(wildcard bench/*_engine.c)) $(if $(NVCC),bench/build/select bench/build/song bench/build/lists bench/build/lists_code bench/build/cooc_scan)
 
 bench/build/%: bench/%.c bench/program.h $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
@@ -192,7 +192,8 @@ bench/build/peer_rabitq.so: bench/peer_rabitq.cpp
 bench/build/select: bench/kernels/measure_select.cu $(SELECT_WAYS)
 bench/build/song: bench/kernels/measure_song.cu $(SELECT_WAYS)
 bench/build/lists_code: bench/kernels/measure_lists_code.cu $(LISTS_CODE_UNITS:%=%.o) $(ENGINE_OBJS)
-bench/build/select bench/build/song bench/build/lists_code: bench/kernels/device.cuh
+bench/build/cooc_scan: bench/kernels/measure_cooc.cu $(ENGINE_OBJS) $(addprefix bench/kernels/cooc_,scan.cuh lists.h rows.h)
+bench/build/select bench/build/song bench/build/lists_code bench/build/cooc_scan: bench/kernels/device.cuh
 	@$(MKDIR_P) $(@D)
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $(filter %.cu %.o,$^) -lpthread -ldl
 

@@ -14,6 +14,7 @@
 #   memory_test       cuda/tests/memory_test.cu and the whole engine on this processor: what it says it uses is what the driver counts
 #   walks_test        cuda/tests/walks_test.cu and the whole engine on this processor: its walks beside a model's; walks_device for a GPU
 #   lists_search_test  cuda/tests/lists_search_test.cu and the whole engine on this processor: searches of lists beside a model's; lists_search_device
+#   cooc_scan_test    bench/kernels/cooc_scan_test.cu likewise: sums over co-occurrence words and plain codes; cooc_scan_device for a GPU
 #   lists_code_test   cuda/tests/lists_code_test.cu likewise: rows on their way into lists beside src/engine/quantizer; lists_code_device for a GPU
 #   lists_jobs_test   cuda/tests/lists_jobs_test.cu and the whole engine on this processor: jobs of lists, seen from within
 #   products_test     cuda/tests/products_test.cu: products of tiles beside the bound of their error, and the boxes of rows that are copied
@@ -51,7 +52,7 @@ endif
 ifneq ($(wildcard cuda/tests/*.cu),)
 TEST_ENGINES += $(TEST_BUILD)/select_test $(TEST_BUILD)/select_test-san $(TEST_BUILD)/song_test $(TEST_BUILD)/song_test-san $(TEST_BUILD)/memory_test \
 	$(TEST_BUILD)/walks_test $(TEST_BUILD)/products_test $(TEST_BUILD)/lists_search_test $(TEST_BUILD)/lists_code_test \
-	$(TEST_BUILD)/lists_jobs_test
+	$(TEST_BUILD)/lists_jobs_test $(TEST_BUILD)/cooc_scan_test
 endif
 TEST_PROGRAMS = $(TEST_ENGINES) $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance conformance-san) \
 	$(foreach t,$(TEST_NAMES),$(t) $(t)-san $(t)-tsan))
@@ -173,6 +174,11 @@ $(TEST_BUILD)/song_test: $(call SONG_OBJECTS,emulated)
 $(TEST_BUILD)/song_test-san: $(call SONG_OBJECTS,emulated-san)
 	$(CXX) $(SELECT_SAN) -o $@ $^ $(PLAIN_LIBS)
 
+COOC_SCAN_SOURCES = bench/kernels/cooc_scan_test.cu cuda/emulate/emulate.cpp cuda/emulate/streams.cpp
+
+$(TEST_BUILD)/cooc_scan_test: $(COOC_SCAN_SOURCES:%=$(TEST_BUILD)/emulated/%.o) $(ENGINE_OBJS)
+	$(CXX) -o $@ $^ $(PLAIN_LIBS)
+
 ifneq ($(NVCC),)
 $(TEST_BUILD)/select_device: $(filter-out cuda/emulate/%,$(SELECT_SOURCES))
 	@$(MKDIR_P) $(@D)
@@ -181,6 +187,10 @@ $(TEST_BUILD)/select_device: $(filter-out cuda/emulate/%,$(SELECT_SOURCES))
 $(TEST_BUILD)/song_device: bench/kernels/song_test.cu
 	@$(MKDIR_P) $(@D)
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $<
+
+$(TEST_BUILD)/cooc_scan_device: bench/kernels/cooc_scan_test.cu bench/kernels/cooc_scan.cuh bench/kernels/cooc_lists.h $(ENGINE_OBJS)
+	@$(MKDIR_P) $(@D)
+	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $(filter %.cu %.o,$^) -lpthread -ldl
 
 $(TEST_BUILD)/products_device: cuda/tests/products_test.cu $(wildcard cuda/common/*.h cuda/common/*.cuh cuda/exact/*.h cuda/exact/*.cuh)
 	@$(MKDIR_P) $(@D)

@@ -127,6 +127,15 @@ compare_answers(const Twins *twins, const char *what)
 					 queries[0][i].k, queries[0][i].probes, reranks[r],
 					 queries[0][i].filter != NULL ? ", filtered" : "",
 					 queries[0][i].has_beyond ? ", bounded" : "");
+			if (queries[0][i].counters.expanded == 0)
+			{
+				/* of few rows that a filter passes an engine may measure all */
+				SearchResult *exact = allocate((queries[0][i].k + 1) * sizeof(SearchResult));
+
+				check_equal(which, &queries[0][i], exact,
+							model_exact(world, &queries[0][i], world->rows, exact));
+				continue;
+			}
 			check_equal(which, &queries[0][i], queries[1][i].results, queries[1][i].count);
 			CHECK(queries[0][i].counters.expanded == queries[1][i].counters.expanded,
 				  "%s: %u lists are read, not %u", what, queries[0][i].counters.expanded,

@@ -353,13 +353,14 @@ exact_launch(const CudaEngine *engine, const BatchStream *bstream, uint32_t max_
 }
 
 /*
- * Whether graph searches read so many bytes of input in pinned memory
- * themselves.
+ * Whether searches of graphs and lists read so many bytes of input in pinned
+ * memory themselves.
  */
 static bool
 reads_in_place(const BatchStream *bstream, size_t bytes)
 {
-	return (is_graph(bstream->kind) || bstream->kind == BATCH_LISTS) && bytes <= ZERO_COPY_MOST && bstream->mirror->nlisted <= PENDING_ALONE;
+	return (is_graph(bstream->kind) || bstream->kind == BATCH_LISTS) && bytes <= ZERO_COPY_MOST &&
+		   bstream->mirror->nlisted <= PENDING_ALONE;
 }
 
 /* Stage a batch and copy it in, or leave it to be read where it is. */

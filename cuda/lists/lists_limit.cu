@@ -5,22 +5,23 @@
  *
  * A block of 256 threads per query. The k-th upper bound in its buffer (by
  * estimate: number `rerank`), selected by digits, is its limit; the buffer is
- * compacted in place. In the end a query whose buffer did not suffice has all its
- * lists scanned again, within the limit of what the buffer holds; only where
- * that does not suffice either lists_answer.cu reads its codes. Where bounds are wide (rabitq of few bits, pq) some rows
- * with the least upper bounds are measured first: of k rows with distances
- * below their bounds the k-th is a limit, too. A lower bound that is above its
- * row's distance counts in its place (lists_answer.cu, on the order of
- * measuring). Bytes read: the buffer three to six times, from L2; the measured
- * rows.
+ * compacted in place. In the end a query whose buffer did not suffice has all
+ * its lists scanned again, within the limit of what the buffer holds; only
+ * where that does not suffice either lists_answer.cu reads its codes.
+ *
+ * Where bounds are wide (rabitq of few bits, pq) some rows with the least upper
+ * bounds are measured first: of k rows with distances below their bounds the
+ * k-th is a limit, too. A lower bound that is above its row's distance counts
+ * in its place (README-search.md, Limits from distances). Bytes read: the
+ * buffer three to six times, from L2; the measured rows.
  */
 #include "cuda/lists/lists_estimate.cuh"
 #include "cuda/lists/lists_measure.cuh"
 #include "cuda/lists/lists_select.cuh"
 
 #define THREADS (LIST_WARPS * WARP)
-#define MEASURED 64u	   /* rows, or twice what sets the limit (of rows in host memory just that), */
-#define MOST_MEASURED 512u /* or so many */
+#define MEASURED 64u	   /* rows, or twice what sets the limit, */
+#define MOST_MEASURED 512u /* and never more; of rows in host memory twice that */
 
 /* What a block shares. */
 struct LimitShared

@@ -13,7 +13,7 @@
 #define AHEAD_LONG 24u
 #define AHEAD_SHORT 16u
 
-/* Add elements first, first + 8, ... to a lane's sum, `AHEAD` of them at most. */
+/* Add elements first, first + 8, ... to a lane's sum, AHEAD of them at most. */
 template <uint32_t AHEAD, int TERM, typename T>
 __device__ static inline void
 add_ahead(const float *query, const T *row, uint32_t first, uint32_t dims, double *sum)

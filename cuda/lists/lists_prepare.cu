@@ -5,9 +5,9 @@
  *
  * The tables are those of src/engine/quantizer to the bit, scalar_prepare() and
  * pq_prepare(). A block per query.
- *		scalar	128 to 512 threads. Shared memory: the query, room for its rotation,
- *				what the integers leave over as doubles. Bound: barriers of the
- *				rotation, and eight lanes that add the rest up
+ *		scalar	128 to 512 threads. Shared memory: the query, room for its
+ *				rotation, what the integers leave over as doubles. Bound:
+ *				barriers of the rotation, and eight lanes that add the rest up
  *		pq		256 threads: a warp takes a sub-space, a lane its codewords;
  *				their products are made twice, in double. Reads the codebook,
  *				from L2

@@ -7,8 +7,8 @@
  * from 16 + 4 t on, of rows g and 8 + g and of column g. Which of a block's
  * codes a row is does not matter: rows g and 8 + g of two products are the
  * codes at places 4 g to 4 g + 3, so that a lane loads 16 bytes of a word. A
- * step is 32 elements: 8 words of int8, a word of each of rabitq's planes, whose
- * bits become bytes in the lane that multiplies them.
+ * step is 32 elements: 8 words of int8, a word of each of rabitq's planes,
+ * whose bits become bytes in the lane that multiplies them.
  *
  * Columns are queries. Their tables lie in shared memory as lanes load them:
  * of a step and 8 queries 16 bytes a lane, the upper bytes of elements 4 t and
@@ -190,8 +190,13 @@ product_sums_of(const ListsView &lists, const uint32_t *codes, const uint32_t *t
 		for (int m = 0; m < 2; m++)
 #pragma unroll
 			for (uint32_t i = 0; i < 4; i++)
-				sums[(lane / 4 * 4 + 2 * m + i / 2) * (G + 1) + n * COLUMNS + lane % 4 * 2 + i % 2] =
+			{
+				uint32_t place = lane / 4 * 4 + 2 * m + i / 2,
+						 query = n * COLUMNS + lane % 4 * 2 + i % 2;
+
+				sums[place * (G + 1) + query] =
 					(int) ((uint32_t) upper[m][n][i] * 256 + (uint32_t) lower[m][n][i]);
+			}
 }
 
 #endif /* not EMULATED */

@@ -111,8 +111,8 @@ part_sizes(const ListsView *lists, uint32_t max_probes, uint32_t room, uint32_t 
 static size_t
 query_state(const PartSizes &sizes)
 {
-	return sizes.query + sizes.asked + sizes.raw + sizes.vector + sizes.table + sizes.found + sizes.probes +
-		   sizes.ranks + sizes.sorted + sizes.number;
+	return sizes.query + sizes.asked + sizes.number + sizes.raw + sizes.vector + sizes.table +
+		   sizes.found + sizes.probes + sizes.ranks + sizes.sorted;
 }
 
 static size_t

@@ -537,7 +537,6 @@ launch_lists(const CudaEngine *engine, const BatchStream *bstream, const BatchFi
 	launch.max_probes = at_most(fill->max_probes, launch.lists.lists);
 	launch.rows_are_far = bstream->mirror->may_be_far;
 	launch.max_rerank = fill->max_rerank;
-	launch.any_admitted = fill->apart;
 	launch.state_bytes = STATE_ROOM;
 	launch.processors = (uint32_t) engine->device.multiProcessorCount;
 	launch.stream = bstream->stream;

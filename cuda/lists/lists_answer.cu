@@ -12,7 +12,7 @@
  *		   the k-th distance excludes what is left.
  *		4. Both merged, written to the batch's results (pinned memory).
  * Where a buffer did not suffice the query's codes are read again, here: once
- * for the limit and once to measure. So all rows of CHOOSE_ALL are measured
+ * for the limit and once to measure. So all rows of LISTS_ALL are measured
  * too.
  *
  * The order in which rows are measured does not matter. The host measures those

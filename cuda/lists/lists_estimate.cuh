@@ -248,17 +248,9 @@ code_sums(const ListsView &lists, const uint32_t *words, const uint32_t *table, 
 		pq4_sums<G>(lists, words, table, sums);
 }
 
-/* Words of G queries' tables side by side. */
-__host__ __device__ static inline uint32_t
-tables_words(const QuantizerShape &shape, uint32_t table_words, uint32_t g)
-{
-	(void) shape;
-	return table_words * g;
-}
-
 /*
- * Bring the tables of up to G queries, `from` of each, side by side. All
- * threads; a barrier is to follow.
+ * Bring the tables of up to G queries side by side. All threads; a barrier is
+ * to follow.
  */
 template <int KIND, int G>
 __device__ static inline void

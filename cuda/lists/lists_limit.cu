@@ -20,8 +20,8 @@
 #include "cuda/lists/lists_select.cuh"
 
 #define THREADS (LIST_WARPS * WARP)
-#define MEASURED 64u	   /* rows, or twice what sets the limit, */
-#define MOST_MEASURED 512u /* and never more; of rows in host memory twice that */
+#define MEASURED 64u	   /* rows, or twice what sets the limit (far rows: just that); */
+#define MOST_MEASURED 512u /* none where that is more */
 
 /* What a block shares. */
 struct LimitShared

@@ -1,7 +1,6 @@
 /*
  * lists_scan.cu
- *		Scanning codes: a list's for all queries of a part that probe it, and
- *		the limits that follow.
+ *		Scanning codes: a list's for all queries of a part that probe it.
  *
  * In phases (phase_begin()), of ever more blocks of each list; after each one
  * the k-th upper bound found so far (by estimate: number `rerank`) becomes the
@@ -32,7 +31,8 @@
 
 #define THREADS (LIST_WARPS * WARP)
 #define MOST_GROUP 16u
-#define AGAIN NO_SLOT	 /* a phase: queries whose buffers did not suffice */
+#define AGAIN NO_SLOT	 /* a phase: queries whose buffers did not suffice, */
+#define AGAIN_SLICES 64u /* whose lists are cut into so many slices at most */
 #define FULL_GROUP 12u	 /* pairs of a list, on average, for which groups are of 16 */
 
 /* What a block shares beside tables. */
@@ -148,30 +148,44 @@ take_pair(const ListsView &lists, const ListsPart &part, uint32_t phase, ScanSha
 }
 
 /*
- * Take a pair of a query that is scanned again: all blocks of its list. First
+ * Take a slice of a list that a query probes which is scanned again. First
  * thread.
  */
 __device__ static inline void
 take_again(const ListsView &lists, const ListsPart &part, ScanShared *shared)
 {
-	uint32_t taken = atomicAdd(&part.again->taken, 1u);
-	uint32_t of_query = taken % part.most_probes;
-	uint32_t query;
-	ListsPair pair;
+	uint32_t blocks = (part.longest + AGAIN_SLICES - 1) / AGAIN_SLICES;
+	uint32_t slices;
 
+	blocks = blocks < LIST_WARPS ? LIST_WARPS : blocks;
+	slices = (part.longest + blocks - 1) / blocks;
 	shared->pairs = 0;
-	if (taken / part.most_probes >= part.again->queries)
+	for (;;)
+	{
+		uint64_t taken = atomicAdd(&part.again->taken, 1ull);
+		uint32_t first = (uint32_t) (taken % slices) * blocks;
+		uint64_t probe = taken / slices;
+		uint32_t query;
+		ListsPair pair;
+
+		if (probe / part.most_probes >= part.again->queries)
+			return;
+		query = part.queries_again[probe / part.most_probes];
+		probe %= part.most_probes;
+		if (probe >= part.query[query].probes)
+			continue;
+		pair = part.probes[(size_t) query * part.most_probes + probe];
+		shared->begin = lists.first[pair.number] + first;
+		shared->end = lists.first[pair.number + 1];
+		if (shared->begin >= shared->end)
+			continue;
+		if (shared->end - shared->begin > blocks)
+			shared->end = shared->begin + blocks;
+		shared->number[0] = query;
+		shared->base[0] = pair.base;
+		shared->pairs = 1;
 		return;
-	query = part.queries_again[taken / part.most_probes];
-	shared->pairs = 1;
-	shared->number[0] = query;
-	shared->begin = shared->end = 0;
-	if (of_query >= part.query[query].probes)
-		return;
-	pair = part.probes[(size_t) query * part.most_probes + of_query];
-	shared->base[0] = pair.base;
-	shared->begin = lists.first[pair.number];
-	shared->end = lists.first[pair.number + 1];
+	}
 }
 
 /* Bring an item's pairs. After a barrier; one is to follow. */

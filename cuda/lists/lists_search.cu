@@ -2,7 +2,7 @@
  * lists_search.cu
  *		Launching searches of lists, in parts that the state has room for.
  *
- * A part of many queries is ten launches, and two more for each factor of 16
+ * A part of many queries is eleven launches, and two more for each factor of 16
  * that the longest list has above 256 blocks: prepare (lists_prepare.cu),
  * coarse, choose, starts, sort (lists_probe.cu), two scans with a limit between
  * them (lists_scan.cu, lists_limit.cu), a limit and a scan for queries whose
@@ -13,6 +13,8 @@
 #include "cuda/lists/lists_estimate.cuh"
 
 #define FEW_PAIRS 2u		/* of a list, on average, for which they are scanned one by one */
+static_assert(FEW_PAIRS * ENGINE_MAX_LISTS <= 65535, "pairs are a dimension of a grid");
+
 #define ITEM_BLOCKS 64u		/* blocks of an item; of few pairs there are more items */
 #define FEW_ITEM_BLOCKS 8u
 #define MOST_ITEMS 128u		/* of a list, then */
@@ -47,15 +49,17 @@ room_of(const ListsView *lists, uint32_t need, uint32_t queries)
 
 /*
  * How codes are scanned: at once where that is little, for few queries; else in
- * as many phases as the longest list asks for. Whether buffers may have no room
- * is guessed from the mean list: lists_answer.cu does without, slowly.
+ * as many phases as the longest list asks for. Buffers suffice for mean lists
+ * and the longest; whose do not after all, as of several long ones, is searched
+ * by lists_answer.cu, slowly.
  */
 static void
 set_phases(const ListsView *lists, uint32_t queries, ListsPart *part)
 {
 	uint64_t rows = (uint64_t) part->most_probes * lists->all_blocks / lists->lists * LIST_PLACES;
 
-	part->overflows = 2 * rows > part->room;
+	part->longest = lists->longest;
+	part->overflows = rows + (uint64_t) lists->longest * LIST_PLACES > part->room;
 	part->phases = 1;
 	if (!part->overflows && rows <= SINGLE_ROWS && queries <= SINGLE_QUERIES)
 		return;
@@ -101,7 +105,7 @@ part_sizes(const ListsView *lists, uint32_t max_probes, uint32_t room, uint32_t 
 	sizes.probes = sizes.sorted = round_up(max_probes * sizeof(ListsPair), 16);
 	sizes.ranks = round_up(max_probes * sizeof(uint32_t), 16);
 	sizes.counts = round_up((2 * (size_t) lists->lists + LISTS_MOST_PHASES) * sizeof(uint32_t), 16);
-	sizes.again = 16;
+	sizes.again = round_up(sizeof(ListsAgain), 16);
 	sizes.starts = round_up((2 * (size_t) lists->lists + 1) * sizeof(uint32_t), 16);
 	sizes.items = round_up((2 * (size_t) lists->lists + 1) * phases * sizeof(uint32_t), 16);
 	return sizes;

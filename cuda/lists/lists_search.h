@@ -29,7 +29,6 @@ struct ListsLaunch
 	uint32_t max_k;		 /* at most LISTS_MOST_K */
 	uint32_t max_probes; /* at most lists.lists */
 	uint32_t max_rerank; /* of those below LISTS_MOST_RERANK */
-	bool any_admitted;	 /* some query has a bitmap, or a bound */
 	bool rows_are_far;	 /* some are in the host's memory: few are measured for a limit */
 	PendingLists pending; /* keys NULL: the search scans the pending rows itself */
 	size_t state_bytes;	 /* of batch.state: a launch takes its queries in parts that this serves */
@@ -45,8 +44,9 @@ extern size_t lists_search_least_bytes(const ListsView *lists, uint32_t max_prob
 
 /*
  * Launch the search: all answers and heads are written when the stream has done
- * it; the flag is not raised. A head counts: expanded, lists read; distances,
- * rows measured with the pending ones; iterations, codes estimated; pending.
+ * it, and the batch's flag is raised, if it has one. A head counts: expanded,
+ * lists read; distances, rows measured for answers with the pending ones;
+ * iterations, codes estimated; pending.
  * Nothing waits for the device, and no host memory is read but the batch's.
  */
 extern cudaError_t lists_search_launch(const ListsLaunch *launch);

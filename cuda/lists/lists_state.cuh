@@ -4,8 +4,8 @@
  *		and where it lies.
  *
  * A part of a batch is as many queries as the state has room for. All of it is
- * device memory, written by lists_prepare.cu, lists_probe.cu and lists_scan.cu
- * in turn, and read by lists_answer.cu.
+ * device memory, written by lists_prepare.cu, lists_probe.cu, lists_scan.cu
+ * and lists_limit.cu in turn, and read by lists_answer.cu.
  */
 #ifndef GPUANN_CUDA_LISTS_STATE_CUH
 #define GPUANN_CUDA_LISTS_STATE_CUH
@@ -68,7 +68,7 @@ struct ListsFound
 struct ListsAgain
 {
 	uint32_t queries;
-	uint32_t taken; /* of their probes */
+	unsigned long long taken; /* slices of lists that they probe */
 };
 
 /* The part of a batch that is being searched. Passed to kernels by value. */
@@ -79,7 +79,8 @@ struct ListsPart
 	uint32_t most_probes;
 	uint32_t room;	/* rows of a buffer */
 	uint32_t phases;
-	bool overflows; /* a buffer may have no room */
+	uint32_t longest; /* blocks of a list */
+	bool overflows;	  /* a buffer may have no room */
 	uint32_t group; /* pairs that are scanned together, of so many blocks */
 	uint32_t item_blocks;
 	bool direct; /* pairs are scanned one by one, as they are: `sorted` and what leads to it is not

@@ -143,7 +143,6 @@ search(const Data &data, const std::vector<Asked> &asked, uint32_t parts, bool h
 		launch->max_probes = std::max(launch->max_probes, std::min(device.probes, data.lists));
 		if (device.rerank <= LISTS_MOST_RERANK)
 			launch->max_rerank = std::max(launch->max_rerank, device.rerank);
-		launch->any_admitted |= device.has_admitted || device.has_beyond;
 	}
 	if (handed)
 		launch->pending = make_pending(data, asked, launch->max_k);

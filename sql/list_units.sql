@@ -20,6 +20,21 @@ SELECT sum(copied_lists) >= 4 AS copied
 	FROM gpuann_list_placement('units_lists', 8, 'work', probes => ARRAY[1e6] || array_fill(1::float8, ARRAY[29]));
 SELECT count(*), min(lists), min(rows), round(max(load)::numeric, 6) AS most FROM gpuann_list_placement('units_lists', 8, 'spare');
 SELECT max(bytes) <= 60000 AS within, sum(lists) > 30 AS copied FROM gpuann_list_placement('units_lists', 2, 'spare', 60000);
+-- Lists that fit as they are probed, but not if they were placed by rows: two of 300 rows and three of 200 on two units with room for 600.
+SET client_min_messages = warning;
+CREATE TABLE tight_t (v vector(8));
+INSERT INTO tight_t SELECT array_agg(CASE WHEN j = k THEN 1000 ELSE sin(i * j) / 10 END ORDER BY j)::vector(8)
+	FROM generate_series(1, 5) k, generate_series(1, 300) i, generate_series(1, 8) j WHERE i <= 200 OR k IN (1, 5) GROUP BY k, i;
+CREATE INDEX tight_lists ON tight_t USING gpuann (v vector_l2_ops) WITH (method = ivfpq, lists = 5);
+RESET client_min_messages;
+CREATE TABLE tight AS SELECT list, rows, CASE WHEN rows = 200 THEN 1 WHEN list = min(list) FILTER (WHERE rows = 300) OVER () THEN 2.46 ELSE 0 END AS probes,
+	600 * (bytes / rows) AS capacity FROM gpuann_list_stats('tight_lists');
+SELECT array_agg(rows ORDER BY rows) FROM tight;
+SELECT unit, rows, round(load::numeric, 2) AS load, load_by_rows
+	FROM (SELECT array_agg(probes::float8 ORDER BY list) AS probes, max(capacity) AS capacity FROM tight) t, gpuann_list_placement('tight_lists', 2, 'one', capacity, probes);
+SELECT unit, rows, round(load_by_rows::numeric, 2) > 0 AS by_rows
+	FROM (SELECT array_agg(probes::float8 ORDER BY list) AS probes FROM tight) t, gpuann_list_placement('tight_lists', 2, 'one', NULL, probes);
+DROP TABLE tight_t, tight;
 
 -- Every pair of a batch is on one unit.
 SELECT count(*), sum(pairs), max(load) <= 2 AS even, round(avg(load)::numeric, 6) AS mean

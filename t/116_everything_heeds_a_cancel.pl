@@ -72,8 +72,10 @@ right_after($node, 'everything done');
 
 # Words that codes of lists have in common, which many rows of few kinds take long to find.
 $node->safe_psql('postgres', "CREATE TABLE listed (v vector(128)); INSERT INTO listed SELECT vec(i % 50, 128) FROM generate_series(1, 8000) i;
-	CREATE INDEX listed_v ON listed USING gpuann (v vector_l2_ops) WITH (method = ivfpq, quantizer = pq, pq_m = 64, lists = 2)");
+	CREATE INDEX listed_v ON listed USING gpuann (v vector_l2_ops) WITH (method = ivfpq, quantizer = pq, pq_m = 64, lists = 1)");
 heeds('encoding of lists', "SELECT count(*) FROM gpuann_list_encoding('listed_v')");
+heeds('encoding of lists that looks after its client', "SELECT count(*) FROM gpuann_list_encoding('listed_v')",
+	"SET client_connection_check_interval = '100ms'; SET statement_timeout = '120s';");
 cancelled('encoding of lists', "SELECT gpuann_list_encoding('listed_v') FROM generate_series(1, 10000)");
 $node->stop;
 

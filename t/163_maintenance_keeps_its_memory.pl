@@ -86,6 +86,13 @@ right_after($node, 'with lists');
 cmp_ok(grows('a schedule', '4MB', "SELECT * FROM gpuann_list_schedule('items_v', 4, queries => 100000, lists => 100)"), '<=', 80 + 2 * 80 + 40 + $room_mb,
 	'a schedule of lists keeps one batch');
 
+# The codes of a list, of which each has 64 bytes.
+$node->safe_psql('postgres', "CREATE TABLE listed (v vector(64)); INSERT INTO listed SELECT v FROM (SELECT vec(k, 64) AS v FROM generate_series(1, 40) k OFFSET 0) s,
+	generate_series(1, 425); CREATE INDEX listed_v ON listed USING gpuann (v vector_l2_ops) WITH (method = ivfpq, quantizer = pq, pq_m = 64, lists = 1)");
+my ($rc, $out, $err) = $node->psql('postgres', "SET maintenance_work_mem = '1MB'; SELECT gpuann_list_encoding('listed_v')");
+like($err, qr/codes of list 0 need more than maintenance_work_mem.*has 17000 codes.*Raise maintenance_work_mem to 2 MB at least/s, 'codes of a list beyond the memory');
+is($node->safe_psql('postgres', "SET maintenance_work_mem = '2MB'; SELECT rows FROM gpuann_list_encoding('listed_v')"), 17_000, 'codes of a list within it');
+
 # Whatever the memory, the same rows come into the same lists.
 my %found;
 

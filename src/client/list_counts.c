@@ -155,7 +155,7 @@ list_counts_claim(int entry, uint32 lists)
 	if (track->counts.lists == lists)
 		return true;
 	list_counts_release(entry);
-	if (lists == 0 || !could_have_room(grains_of(lists)))
+	if (lists == 0 || lists > ENGINE_MAX_LISTS || !could_have_room(grains_of(lists)))
 		return false;
 	while (!take_grains(lists, &range))
 	{

@@ -10,8 +10,8 @@
 
 /*
  * Have counts for so many lists of an entry: those it has, if they are as many,
- * or new ones, all zero. False: the area has no room, and the entry no counts.
- * The lock is held exclusively.
+ * or new ones, all zero. False: the area has no room, or no mirror can have so
+ * many, and the entry no counts. The lock is held exclusively.
  */
 extern bool list_counts_claim(int entry, uint32 lists);
 

@@ -32,9 +32,11 @@
 typedef struct ListCodes
 {
 	const ListFormat *lists;
+	uint32		list;
 	unsigned char *codes;		/* lists->parts bytes each */
 	uint64		count;
-	uint64		room;
+	uint64		most;			/* that there is memory for */
+	uint64		room;			/* at most a page's more */
 } ListCodes;
 
 /* What is said of a list. */
@@ -46,15 +48,37 @@ typedef struct ListEncoding
 	bool		pays;
 } ListEncoding;
 
+/* Begin with a list, or begin again, as it was changed meanwhile. */
+static void
+forget_codes(void *context)
+{
+	((ListCodes *) context)->count = 0;
+}
+
+/* Error out if a list's codes are more than maintenance_work_mem. */
+static void
+check_memory(const ListCodes *codes, uint64 count)
+{
+	if (count > codes->most)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("codes of list %u need more than maintenance_work_mem", codes->list),
+				 errdetail("The list has " UINT64_FORMAT " codes of %u bytes or more.", count,
+						   codes->lists->parts),
+				 errhint("Raise maintenance_work_mem to " UINT64_FORMAT " MB at least.",
+						 count * codes->lists->parts / (1024 * 1024) + 1)));
+}
+
 /* Make room for the entries of one more page. */
 static void
 make_room(void *context)
 {
 	ListCodes  *codes = context;
 
+	check_memory(codes, codes->count);
 	if (codes->room - codes->count >= codes->lists->page_entries)
 		return;
-	codes->room = codes->room + codes->room / 2 + codes->lists->page_entries;
+	codes->room = Min(codes->room + codes->room / 2, codes->most) + codes->lists->page_entries;
 	codes->codes = repalloc_huge(codes->codes, codes->room * codes->lists->parts);
 }
 
@@ -74,11 +98,17 @@ take_codes(void *context, const PostingEntry *entries, const unsigned char *from
 static void
 read_codes(Relation index, const ListFormat *lists, uint32 list, ListCodes *codes)
 {
-	ListVisitor visitor = {.take = take_codes, .taken = make_room, .context = codes};
+	ListVisitor visitor = {.begin = forget_codes,
+						   .take = take_codes,
+						   .taken = make_room,
+						   .context = codes};
+	uint32		entries = read_list_head(index, list).entries;
 
 	codes->lists = lists;
-	codes->count = 0;
-	codes->room = (uint64) read_list_head(index, list).entries + lists->page_entries;
+	codes->list = list;
+	codes->most = (uint64) maintenance_work_mem * 1024 / lists->parts;
+	check_memory(codes, entries);
+	codes->room = (uint64) entries + lists->page_entries;
 	codes->codes = MemoryContextAllocHuge(CurrentMemoryContext, codes->room * lists->parts);
 	list_visit(index, index_format(index), lists, list, &visitor);
 }
@@ -99,28 +129,52 @@ sample_codes(const ListCodes *codes, unsigned char *sample)
 	return taken * QUANTIZER_BLOCK;
 }
 
-/* Mining allocates by malloc, so an interrupt must not leave it by a jump. */
+/* An error that came while mining, until mining has freed its memory. */
+typedef struct Interrupted
+{
+	MemoryContext memory;
+	ErrorData  *error;			/* NULL: none */
+} Interrupted;
+
+/*
+ * Serve interrupts while mining, which allocates by malloc: what they raise must
+ * not leave it by a jump. Those that raise nothing do not end it.
+ */
 static bool
 is_interrupted(void *context)
 {
-	WORK_POINT();
-	return InterruptPending;
+	Interrupted *interrupted = context;
+
+	PG_TRY();
+	{
+		CHECK_FOR_INTERRUPTS();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(interrupted->memory);
+		interrupted->error = CopyErrorData();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	return interrupted->error != NULL;
 }
 
 /* Mine sets, interruptibly. */
 static CoocSets *
-mine_interruptibly(const CoocMining *mining)
+mine_interruptibly(CoocMining *mining)
 {
+	Interrupted interrupted = {.memory = CurrentMemoryContext};
 	CoocSets   *sets;
 
-	while ((sets = cooc_mine(mining)) == NULL)
-	{
-		if (!InterruptPending)
-			ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory"),
-							errdetail("Failed on mining %zu bytes of codes.",
-									  (Size) mining->rows * mining->parts)));
-		CHECK_FOR_INTERRUPTS();
-	}
+	mining->stop = is_interrupted;
+	mining->context = &interrupted;
+	sets = cooc_mine(mining);
+	if (interrupted.error != NULL)
+		ReThrowError(interrupted.error);
+	if (sets == NULL)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory"),
+						errdetail("Failed on mining %zu bytes of codes.",
+								  (Size) mining->rows * mining->parts)));
 	return sets;
 }
 
@@ -131,8 +185,7 @@ mine_sets(const ListCodes *codes, uint64 seed, ListEncoding *encoding)
 	uint32		parts = codes->lists->parts;
 	unsigned char *sample = palloc((Size) COOC_MINED_BLOCKS * QUANTIZER_BLOCK * parts);
 	CoocMining	mining = {.codes = sample, .stride = parts, .parts = parts, .seed = seed,
-						  .choice = COOC_COVER, .rows = sample_codes(codes, sample),
-						  .stop = is_interrupted};
+						  .choice = COOC_COVER, .rows = sample_codes(codes, sample)};
 	CoocSets   *sets = mine_interruptibly(&mining);
 
 	encoding->sets = sets->count;
@@ -255,6 +308,8 @@ gpuann_list_encoding(PG_FUNCTION_ARGS)
 
 	signature_check(fcinfo, "regclass",
 					"int4,int8,int4,int4,float8,int8,int8,float8,bool,text,bool");
+	/* what the caller cannot take is said before the work */
+	InitMaterializedSRF(fcinfo, 0);
 	list_work_open(PG_GETARG_OID(0), &opened);
 	list_format_read(opened.index, index_format(opened.index), &lists);
 	check_codes(opened.index, &lists);
@@ -273,7 +328,6 @@ gpuann_list_encoding(PG_FUNCTION_ARGS)
 		MemoryContextReset(of_list);
 	}
 	sql_index_close(&opened);
-	InitMaterializedSRF(fcinfo, 0);
 	for (uint32 list = 0; list < lists.lists; list++)
 	{
 		Datum		values[ENCODING_COLUMNS];

@@ -29,7 +29,7 @@
 #include "lists/list_codes.h"
 
 #define UNIT_COLUMNS	8
-#define UNCOUNTED		0.5		/* probes of a list beside those counted: none is never probed */
+#define UNCOUNTED		0.5		/* probes beside those counted, times lists: none is never probed */
 #define MOST_QUERIES	100000
 #define MOST_PAIRS		10000000
 #define MOST_EFFORT		UINT64CONST(100000000)	/* looks at a unit for each copy of each list */
@@ -51,7 +51,7 @@ typedef struct UnitsCall
 typedef struct UnitRow
 {
 	int64		numbers[4];
-	double		loads[3];		/* over the mean: as placed, and as compared with */
+	double		loads[3];		/* over the mean: as placed, and as compared with; NaN: null */
 } UnitRow;
 
 static CopyRule
@@ -125,13 +125,19 @@ check_effort(const UnitsCall *call)
 						errmsg("probes of all lists together are too many")));
 }
 
-/* What is known of each list, but for what the caller says. */
+/*
+ * What is known of each list, but for what the caller says. What was counted
+ * may be one probe of long ago, so that lists are probed by their rows besides.
+ */
 static void
 read_loads(UnitsCall *call)
 {
 	const ListWork *work = &call->work;
+	double		rows = 0;
 
 	list_work_read(call->opened.index, &call->work);
+	for (uint32 list = 0; list < work->lists.lists; list++)
+		rows += work->rows[list];
 	call->lists = work->lists.lists;
 	call->loads = palloc(sizeof(ListLoad) * call->lists);
 	call->by_rows = palloc(sizeof(ListLoad) * call->lists);
@@ -144,7 +150,8 @@ read_loads(UnitsCall *call)
 		load->bytes = list_work_bytes(work, list);
 		call->by_rows[list] = *load;
 		if (work->counted > 0)
-			load->probes = work->probes[list] + UNCOUNTED;
+			load->probes = work->probes[list] +
+				(rows > 0 ? UNCOUNTED * call->lists * work->rows[list] / rows : UNCOUNTED);
 	}
 }
 
@@ -169,9 +176,12 @@ call_begin(FunctionCallInfo fcinfo, UnitsCall *call)
 	check_effort(call);
 }
 
-/* Place lists of these loads; the rule compared with has no capacity. */
+/*
+ * Place lists of these loads; the rule compared with has no capacity. NULL, if
+ * that is allowed: lists do not fit.
+ */
 static UnitPlacement *
-place(const UnitsCall *call, const ListLoad *loads, CopyRule rule)
+place(const UnitsCall *call, const ListLoad *loads, CopyRule rule, bool may_not_fit)
 {
 	PlacementSpec spec = {.lists = loads,
 						  .nlists = call->lists,
@@ -181,7 +191,7 @@ place(const UnitsCall *call, const ListLoad *loads, CopyRule rule)
 	EngineError error;
 	UnitPlacement *placement = placement_create(&spec, &error);
 
-	if (placement == NULL)
+	if (placement == NULL && !(may_not_fit && error.status == ENGINE_UNSUPPORTED))
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_RESOURCES), errmsg("%s", error.text)));
 	return placement;
 }
@@ -203,7 +213,10 @@ return_rows(FunctionCallInfo fcinfo, const UnitRow *rows, uint32 units, int numb
 		for (int i = 0; i < numbers; i++)
 			values[column++] = Int64GetDatum(rows[unit].numbers[i]);
 		for (int i = 0; i < loads; i++)
+		{
+			nulls[column] = isnan(rows[unit].loads[i]);
 			values[column++] = Float8GetDatum(rows[unit].loads[i]);
+		}
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}
 }
@@ -217,18 +230,24 @@ relative(double load, double mean)
 
 /*
  * Place lists by a rule and the loads that are expected; tell each unit's load
- * with those that there are.
+ * with those that there are. NULL: lists that are not what they are expected to
+ * be do not fit so, and loads are null.
  */
 static UnitPlacement *
 place_and_tell(const UnitsCall *call, const ListLoad *expected, CopyRule rule, UnitRow *rows,
 			   int column)
 {
-	UnitPlacement *placement = place(call, expected, rule);
+	bool		as_is = expected == call->loads;
+	UnitPlacement *placement = place(call, expected, rule, !as_is);
 
-	if (expected != call->loads && !placement_predict(placement, call->loads))
+	if (placement != NULL && !as_is && !placement_predict(placement, call->loads))
+	{
+		placement_free(placement);
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
+	}
 	for (uint32 unit = 0; unit < call->units; unit++)
-		rows[unit].loads[column] = relative(placement->load[unit], placement->mean);
+		rows[unit].loads[column] =
+			placement == NULL ? NAN : relative(placement->load[unit], placement->mean);
 	return placement;
 }
 
@@ -392,7 +411,7 @@ static void
 schedule_batch(const UnitsCall *call, CopyRule rule, const UnitPair *pairs, uint32 count,
 			   UnitRow *rows)
 {
-	UnitPlacement *placement = place(call, call->loads, rule);
+	UnitPlacement *placement = place(call, call->loads, rule, false);
 	EngineError error;
 	Schedule   *schedule = schedule_create(placement, call->loads, pairs, count, &error);
 	double		total = 0;

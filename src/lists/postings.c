@@ -116,6 +116,8 @@ list_visit(Relation index, const IndexFormat *format, const ListFormat *lists, u
 		uint32		pages = 0;
 		bool		ours = true;
 
+		if (visitor->begin != NULL)
+			visitor->begin(visitor->context);
 		while (ours && next != InvalidBlockNumber)
 		{
 			CHECK_FOR_INTERRUPTS();

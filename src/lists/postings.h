@@ -89,10 +89,14 @@ extern ListHead read_list_head(Relation index, uint32 list);
 extern uint32 posting_pages_used(Relation index);
 
 /*
- * Who reads a list. An entry may be met twice, if the list changes meanwhile.
+ * Who reads a list. An entry may be met twice, if the list changes meanwhile:
+ * one that is moved behind the reader's back, or all, if pages that it leads to
+ * are not its own any more and it is read from the beginning.
  */
 typedef struct ListVisitor
 {
+	/* before the first page, each time that the list is read; or NULL */
+	void		(*begin) (void *context);
 	/* takes the entries of a page, under its lock; codes are aligned to 4 */
 	void		(*take) (void *context, const PostingEntry *entries, const unsigned char *codes,
 						 uint32 count);

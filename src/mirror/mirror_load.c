@@ -444,17 +444,31 @@ load_claim(MirrorSlice *slice)
 
 /*
  * Have counts of the index's lists in the area, those that there are or new
- * ones: the server counts probes from the mirror's creation on.
+ * ones: the server counts probes from the mirror's creation on. Returns whether
+ * they are new.
  */
-static void
+static bool
 claim_list_counts(const MirrorSlice *slice)
 {
 	ListFormat	lists;
+	bool		claimed = false;
 
 	list_format_read(slice->index, slice->format, &lists);
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	if (mirror_is_generation(slice->entry, slice->generation) &&
+		slice->track->counts.lists != lists.lists)
+		claimed = list_counts_claim(slice->entry, lists.lists);
+	LWLockRelease(gpuann_mirror_lock());
+	return claimed;
+}
+
+/* Give counts back that are of no mirror, as the server has refused it. */
+static void
+release_list_counts(const MirrorSlice *slice)
+{
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	if (mirror_is_generation(slice->entry, slice->generation))
-		(void) list_counts_claim(slice->entry, lists.lists);
+		list_counts_release(slice->entry);
 	LWLockRelease(gpuann_mirror_lock());
 }
 
@@ -463,13 +477,14 @@ load_create(MirrorSlice *slice, uint32 rows)
 {
 	const IndexFormat *format = slice->format;
 	ChannelRequest *request;
+	SliceEnding ending;
+	bool		claimed;
 
 	slice->least_bytes = mirror_least_bytes(format, rows);
 	if (!mirror_within_quota(slice))
 		return SLICE_REFUSED;
 
-	if (format_has_lists(format))
-		claim_list_counts(slice);
+	claimed = format_has_lists(format) && claim_list_counts(slice);
 	request = slice_prepare(slice, CHANNEL_CREATE);
 	request->spec.dims = format->dims;
 	request->spec.type = (ElementType) format->type;
@@ -482,7 +497,10 @@ load_create(MirrorSlice *slice, uint32 rows)
 	request->spec.device = -1;
 	if (format_has_lists(format))
 		lists_spec(slice, &request->spec.lists);
-	return slice_call(slice);
+	ending = slice_call(slice);
+	if (ending == SLICE_REFUSED && claimed)
+		release_list_counts(slice);
+	return ending;
 }
 
 SliceEnding

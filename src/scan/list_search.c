@@ -342,7 +342,7 @@ static bool
 search_lists(ListSearch *search, PageAnswer *answer)
 {
 	const PageQuery *query = search->query;
-	ListVisitor visitor = {take_entries, entries_taken, search};
+	ListVisitor visitor = {.take = take_entries, .taken = entries_taken, .context = search};
 	uint32		probes = search->plan.probes;
 	CentroidReader reader;
 	SearchResult *lists;

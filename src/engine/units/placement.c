@@ -409,7 +409,7 @@ place_all(UnitPlacement *placement, const PlacementSpec *spec, Ranked *order, En
 			: place_list(placement, list, load, &cursor);
 
 		if (status == ENGINE_UNSUPPORTED)
-			engine_error(error, ENGINE_NO_MEMORY,
+			engine_error(error, status,
 						 "list %u of %llu bytes fits on none of %u units of %llu bytes", list,
 						 (unsigned long long) load->bytes, spec->units,
 						 (unsigned long long) spec->capacity);

@@ -78,9 +78,9 @@ typedef struct UnitPlacement
 } UnitPlacement;
 
 /*
- * Place lists, those of most work first. NULL and ENGINE_NO_MEMORY if a list
- * fits on no unit, or memory is short; ENGINE_INVALID for numbers that make no
- * sense.
+ * Place lists, those of most work first. NULL and ENGINE_UNSUPPORTED if a list
+ * fits on no unit, ENGINE_NO_MEMORY if memory is short, ENGINE_INVALID for
+ * numbers that make no sense.
  */
 extern UnitPlacement *placement_create(const PlacementSpec *spec, EngineError *error);
 extern void placement_free(UnitPlacement *placement);

@@ -137,8 +137,8 @@ typedef struct Interrupted
 } Interrupted;
 
 /*
- * Serve interrupts while mining, which allocates by malloc: what they raise must
- * not leave it by a jump. Those that raise nothing do not end it.
+ * Serve interrupts while mining, which allocates by malloc: what they raise
+ * must not leave it by a jump. Those that raise nothing do not end it.
  */
 static bool
 is_interrupted(void *context)

@@ -146,9 +146,10 @@ with_file(sub { substr($_[0], length($_[0]) - 9, 1) ^= 'x'; return $_[0] });
 is(log_count($node, qr/ignoring "pg_stat\/gpuann_lists\.stat": it is damaged/), 1, 'a damaged file is ignored, and the log says so');
 cmp_ok(total(), '<', $sum / 2, 'nothing of it is believed');
 with_file(sub { return substr($_[0], 0, length($_[0]) - 8) });
+with_file(sub { return "$_[0]x" });
 with_file(sub { return pack('L', 1) . substr($_[0], 4) });
 with_file(sub { return 'x' });
-is(log_count($node, qr/ignoring "pg_stat\/gpuann_lists\.stat": it is damaged/), 4, 'nor one that is cut off, or of something else');
+is(log_count($node, qr/ignoring "pg_stat\/gpuann_lists\.stat": it is damaged/), 5, 'nor one that is cut off, too long, or of something else');
 is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), 'answers are right');
 
 # A new relation file begins anew; counts of an index that is gone leave the file.
@@ -161,7 +162,7 @@ $node->stop;
 is(length(slurp_file($file)), 24, 'counts of dropped indexes are not kept');
 $node->start;
 ok(await_server($node), 'an empty file is read');
-is(log_count($node, qr/ignoring "pg_stat/), 4, 'without a word');
+is(log_count($node, qr/ignoring "pg_stat/), 5, 'without a word');
 $node->stop;
 
 # There are counts for two indexes: a third has none until another is not mirrored any more, which then has lost its own.

@@ -19,6 +19,8 @@
 #include "storage/lwlock.h"
 #include "utils/rel.h"
 
+#define MOST_COUNT	1e15		/* none gets there; sums of these, times rows, are finite */
+
 static uint32
 grains_of(uint32 lists)
 {
@@ -203,7 +205,7 @@ list_counts_copy(int entry, double *counts, int64 *counted_at)
 		double		count =
 			atomic_load_explicit(shared_list_counts(range.first) + i, memory_order_relaxed);
 
-		counts[i] = count >= 0 && !isinf(count) ? count : 0;
+		counts[i] = count >= 0 && !isinf(count) ? Min(count, MOST_COUNT) : 0;
 	}
 }
 

@@ -155,13 +155,15 @@ counts_save(void)
 	if (written ? state.header.crc != written_crc
 		: state.header.entries > 0 || access(COUNTS_FILE, F_OK) == 0)
 	{
-		written = write_file(&state);
 		written_crc = state.header.crc;
-		if (written)
-			(void) durable_rename(COUNTS_TEMPORARY, COUNTS_FILE, LOG);
-		else
+		written = write_file(&state);
+		if (!written)
 			ereport(LOG, (errcode_for_file_access(),
 						  errmsg("could not write \"%s\": %m", COUNTS_TEMPORARY)));
+		else
+			written = durable_rename(COUNTS_TEMPORARY, COUNTS_FILE, LOG) == 0;
+		if (!written)
+			(void) unlink(COUNTS_TEMPORARY);
 	}
 	state_free(&state);
 }
@@ -189,13 +191,18 @@ read_file(CountsState *state)
 	bool		good;
 
 	if (file == NULL)
+	{
+		if (errno != ENOENT)
+			ereport(LOG, (errcode_for_file_access(),
+						  errmsg("could not open \"%s\": %m", COUNTS_FILE)));
 		return false;
+	}
 	good = fread(header, sizeof(*header), 1, file) == 1 && header->magic == COUNTS_MAGIC &&
 		header->version == COUNTS_VERSION && header->entries <= AREA_MIRRORS &&
 		header->counts <= AREA_LIST_COUNTS &&
 		fread(state->entries, sizeof(CountsEntry), header->entries, file) == header->entries &&
 		fread(state->counts, sizeof(double), header->counts, file) == header->counts &&
-		header->crc == state_crc(state) && adds_up(state);
+		getc(file) == EOF && header->crc == state_crc(state) && adds_up(state);
 	FreeFile(file);
 	if (!good)
 		ereport(LOG, (errmsg("ignoring \"%s\": it is damaged, or of another version of gpuann",

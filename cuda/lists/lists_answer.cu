@@ -490,16 +490,7 @@ search_again(const MirrorView &mirror, const BatchView &batch, const ListsView &
 			measure_found<T, TERM>(mirror, found, n, answer, shared);
 			return;
 		}
-		if (n >= shared->query.need)
-			limit = float_of_key((uint32_t) (block_select<true>(n, shared->query.need, 32,
-																&shared->select,
-																[&](uint32_t i, Key *key) {
-																	*key =
-																		found_key(found[i], true);
-																	return true;
-																})
-												 .key >>
-											 32));
+		limit = kth_found(found, n, shared->query.need, true, &shared->select);
 	}
 	measure_lists<T, TERM>(mirror, batch, lists, part, limit, answer, shared);
 }

@@ -35,23 +35,6 @@ struct LimitShared
 	float bound[MOST_MEASURED];
 };
 
-/* The k-th of the upper bounds or estimates in a buffer, or infinity. */
-__device__ static inline float
-kth_found(const ListsFound *found, uint32_t n, uint32_t k, bool by_bound, SelectShared *select)
-{
-	Key key = block_select<true>(n, k, 32, select,
-								 [&](uint32_t i, Key *key) {
-									 float rank = by_bound ? found[i].other : found[i].rank;
-
-									 *key = (Key) fast_key(rank) << 32;
-									 return rank < HUGE_VALF;
-								 })
-				  .key;
-	float limit = float_of_key((uint32_t) (key >> 32));
-
-	return limit < HUGE_VALF ? limit : HUGE_VALF;
-}
-
 /* Leave out what is above the limit; returns how many stay. */
 __device__ static inline uint32_t
 drop_above(ListsFound *found, uint32_t n, float limit, uint32_t *of_warps)

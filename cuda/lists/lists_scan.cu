@@ -154,11 +154,11 @@ take_pair(const ListsView &lists, const ListsPart &part, uint32_t phase, ScanSha
 __device__ static inline void
 take_again(const ListsView &lists, const ListsPart &part, ScanShared *shared)
 {
-	uint32_t blocks = (part.longest + AGAIN_SLICES - 1) / AGAIN_SLICES;
+	uint32_t blocks = (lists.longest + AGAIN_SLICES - 1) / AGAIN_SLICES;
 	uint32_t slices;
 
 	blocks = blocks < LIST_WARPS ? LIST_WARPS : blocks;
-	slices = (part.longest + blocks - 1) / blocks;
+	slices = (lists.longest + blocks - 1) / blocks;
 	shared->pairs = 0;
 	for (;;)
 	{

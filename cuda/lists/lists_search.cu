@@ -58,7 +58,6 @@ set_phases(const ListsView *lists, uint32_t queries, ListsPart *part)
 {
 	uint64_t rows = (uint64_t) part->most_probes * lists->all_blocks / lists->lists * LIST_PLACES;
 
-	part->longest = lists->longest;
 	part->overflows = rows + (uint64_t) lists->longest * LIST_PLACES > part->room;
 	part->phases = 1;
 	if (!part->overflows && rows <= SINGLE_ROWS && queries <= SINGLE_QUERIES)

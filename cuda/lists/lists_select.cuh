@@ -11,6 +11,7 @@
 #define GPUANN_CUDA_LISTS_SELECT_CUH
 
 #include "cuda/common/order.cuh"
+#include "cuda/lists/lists_state.cuh"
 
 #define SELECT_DIGITS 256u
 #define SELECT_ALL 0xFFFFFFFFu
@@ -178,6 +179,23 @@ block_choose(uint32_t n, uint32_t need, SelectShared *shared, Make make, Chosen 
 			chosen(i);
 	}
 	__syncthreads();
+}
+
+/* The k-th of the upper bounds or estimates in a buffer, or infinity. */
+__device__ static inline float
+kth_found(const ListsFound *found, uint32_t n, uint32_t k, bool by_bound, SelectShared *select)
+{
+	Key key = block_select<true>(n, k, 32, select,
+								 [&](uint32_t i, Key *key) {
+									 float rank = by_bound ? found[i].other : found[i].rank;
+
+									 *key = (Key) fast_key(rank) << 32;
+									 return rank < HUGE_VALF;
+								 })
+				  .key;
+	float limit = float_of_key((uint32_t) (key >> 32));
+
+	return limit < HUGE_VALF ? limit : HUGE_VALF;
 }
 
 #endif /* GPUANN_CUDA_LISTS_SELECT_CUH */

@@ -79,8 +79,7 @@ struct ListsPart
 	uint32_t most_probes;
 	uint32_t room;	/* rows of a buffer */
 	uint32_t phases;
-	uint32_t longest; /* blocks of a list */
-	bool overflows;	  /* a buffer may have no room */
+	bool overflows; /* a buffer may have no room */
 	uint32_t group; /* pairs that are scanned together, of so many blocks */
 	uint32_t item_blocks;
 	bool direct; /* pairs are scanned one by one, as they are: `sorted` and what leads to it is not

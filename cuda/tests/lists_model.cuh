@@ -12,6 +12,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cuda/tests/halves.h"
 #include "cuda/tests/testing.cuh"
 #include "cuda/lists/lists_estimate.cuh"
 
@@ -95,29 +96,6 @@ struct Answer
 		return distance != other.distance ? distance < other.distance : slot < other.slot;
 	}
 };
-
-static uint16_t
-half_of_float(float value)
-{
-	uint32_t bits;
-
-	memcpy(&bits, &value, sizeof(bits));
-	return (bits >> 23 & 0xFF) <= 112
-			   ? 0
-			   : (uint16_t) ((bits >> 16 & 0x8000) | ((bits & 0x7FFFFFFF) - (112u << 23)) >> 13);
-}
-
-static float
-float_of_half(uint16_t half)
-{
-	uint32_t bits = (half & 0x7C00) == 0 ? 0
-										 : (uint32_t) (half & 0x8000) << 16 |
-											   ((((uint32_t) half & 0x7FFF) << 13) + (112u << 23));
-	float value;
-
-	memcpy(&value, &bits, sizeof(value));
-	return value;
-}
 
 static float
 element(const Data &data, const unsigned char *vector, uint32_t i)

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cuda/tests/halves.h"
 #include "cuda/engine/internal.h"
 #include "cuda/graph/graph_search_codes.h"
 #include "cuda/quantizer/quantizer.h"
@@ -87,33 +88,6 @@ struct Walked
 	uint32_t rounds;
 	uint32_t measured;
 };
-
-/*
- * A half of bits, and the bits of a number's half; of numbers that a half holds
- * without being denormal, rounded towards 0.
- */
-static float
-float_of_half(uint16_t half)
-{
-	uint32_t bits = (half & 0x7C00) == 0 ? 0
-										 : (uint32_t) (half & 0x8000) << 16 |
-											   ((((uint32_t) half & 0x7FFF) << 13) + (112u << 23));
-	float value;
-
-	memcpy(&value, &bits, sizeof(value));
-	return value;
-}
-
-static uint16_t
-half_of_float(float value)
-{
-	uint32_t bits;
-
-	memcpy(&bits, &value, sizeof(bits));
-	return (bits >> 23 & 0xFF) <= 112
-			   ? 0
-			   : (uint16_t) ((bits >> 16 & 0x8000) | ((bits & 0x7FFFFFFF) - (112u << 23)) >> 13);
-}
 
 static float
 element_of(const Copy &copy, const unsigned char *vector, uint32_t i)

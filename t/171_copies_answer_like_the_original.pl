@@ -14,7 +14,7 @@ use Test::More;
 
 my $dims = 12;
 my $node = new_node('original', streaming => 1, archiving => 1, preload => 'gpuann',
-	conf => [ 'gpuann.engine = cpu', 'gpuann.pending_limit = 500', 'wal_log_hints = on', 'wal_keep_size = 256MB', 'allow_in_place_tablespaces = on' ]);
+	conf => [ 'gpuann.engine = cpu', 'gpuann.pending_limit = 500', 'wal_log_hints = on', 'allow_in_place_tablespaces = on' ]);
 
 # A copy: its own port and directory; a copy of a copy finds no archive.
 sub start_copy

@@ -38,6 +38,8 @@ sub new_node
 			'autovacuum = off', 'fsync = off', 'max_connections = 30', 'shared_buffers = 32MB',
 			'checkpoint_timeout = 1h', 'log_min_messages = warning', 'log_statement = none', 'restart_after_crash = off',
 			"shared_preload_libraries = '" . ($options{preload} // '') . "'",
+			# a checkpoint takes no WAL away that a slow standby has not received
+			$options{streaming} ? 'wal_keep_size = 1GB' : (),
 			@{ $options{conf} // [] })
 		  . "\n");
 	$node->start;

@@ -307,7 +307,8 @@ is_wanted(GpuannScan *scan, const SearchResult *result)
  * had been told before the query was posted is false: in its place it hides a
  * row that should have been given. Page changes up to answer.changes had
  * reached the mirror; a slot dies with such a change, and gets another row with
- * a pending entry.
+ * a pending entry. Linking changes pages too, so where another row lives a
+ * changed page proves nothing: its entry must have come since.
  */
 static AnswerVerdict
 answer_verify(const GpuannScan *scan, const SearchResult *result, Page page, const NodeRecord *node)
@@ -318,9 +319,9 @@ answer_verify(const GpuannScan *scan, const SearchResult *result, Page page, con
 		return ANSWER_STALE;
 	if (PageIsNew(page) || (int32) (result->version - node->version) > 0)
 		return ANSWER_FALSE;
-	if (PageTailOf(page)->change_seq > scan->answer.changes)
-		return ANSWER_STALE;
-	return NodeState(node) == NODE_LIVE ? ANSWER_REUSED : ANSWER_FALSE;
+	if (NodeState(node) == NODE_LIVE)
+		return ANSWER_REUSED;
+	return PageTailOf(page)->change_seq > scan->answer.changes ? ANSWER_STALE : ANSWER_FALSE;
 }
 
 /*
@@ -347,30 +348,32 @@ read_record(const GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 }
 
 /*
- * Whether a slot is among the pending entries that the answer's mirror had not
- * seen; true as well if they can no longer be read.
+ * Why the pages are to answer in place of a server that named another row of a
+ * slot than lives there; none if that came with a pending entry that the
+ * answer's mirror had not seen.
  */
-static bool
-slot_came_since(const GpuannScan *scan, uint32 slot)
+static FallbackReason
+judge_reused(const GpuannScan *scan, uint32 slot)
 {
 	Relation	index = scan->query.index;
 	uint64		from = scan->answer.position;
+	FallbackReason why = FALLBACK_INVALID_ANSWER;
 	MetaPage	meta;
 	PendingBounds now;
 	uint32	   *slots;
 	uint32		count;
-	bool		found = false;
 
 	pending_bounds(index, scan->format, &meta, &now);
 	if (now.end <= from)
-		return false;
+		return why;
 	if (!pending_read(index, scan->format, &now, from, now.end, &slots, &count))
-		return true;
-	for (uint32 i = 0; i < count && !found; i++)
-		found = slots[i] == slot;
+		return FALLBACK_BEHIND;
+	for (uint32 i = 0; i < count; i++)
+		if (slots[i] == slot)
+			why = FALLBACK_NONE;
 	if (slots != NULL)
 		pfree(slots);
-	return found;
+	return why;
 }
 
 /*
@@ -381,14 +384,18 @@ static bool
 scan_confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 {
 	AnswerVerdict verdict = read_record(scan, result, tid);
+	FallbackReason why = FALLBACK_NONE;
 
 	scan->stats.tally.proposed++;
 	if (verdict == ANSWER_GOOD)
 		return true;
 	scan->stats.tally.dropped++;
-	if (verdict == ANSWER_FALSE ||
-		(verdict == ANSWER_REUSED && !slot_came_since(scan, result->slot)))
-		scan_redo_round(scan);
+	if (verdict == ANSWER_FALSE)
+		why = FALLBACK_INVALID_ANSWER;
+	else if (verdict == ANSWER_REUSED)
+		why = judge_reused(scan, result->slot);
+	if (why != FALLBACK_NONE)
+		scan_redo_round(scan, why);
 	return false;
 }
 

@@ -34,8 +34,7 @@ sub same
 	ok(await('the mirror is current', sub { figure($standby, "mirror_lag || ' ' || mirror_change_lag") eq '0 0' }), "$what: the mirror is current soon");
 	is(by_server($standby, 'SET gpuann.exact = on;'), by_table($primary), "$what: exact answers are the table's");
 	is(by_server($standby, $all), by_table($primary), "$what: all lists give what the table gives");
-	is(by_server($standby, 'SET gpuann.probes = 7; SET gpuann.rerank = 10000;'), by_pages($standby, 'SET gpuann.probes = 7; SET gpuann.rerank = 10000;'),
-		"$what: some lists give what those of the pages give");
+	same_list_answers($standby, "$what: some lists give what those of the pages give", 7);
 }
 
 same('built');

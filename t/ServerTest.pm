@@ -19,7 +19,7 @@ use Time::HiRes qw(sleep time);
 
 our @EXPORT = qw(
   server_node server_pid launcher_pid worker_pid await await_cluster await_server await_mirror await_horizon figure status by_server by_pages
-  by_table same_graph_answers log_count alive engine
+  by_table same_graph_answers same_list_answers log_count alive engine
 );
 
 # The engine that servers use, as gpuann.engine names it.
@@ -179,6 +179,19 @@ sub same_graph_answers
 		return $mine eq $theirs;
 	});
 	is($mine, $theirs, $what);
+}
+
+# The test that a server reads the lists that its pages would read, so that answers are the same. Distances of centroids are summed in another order:
+# of one query the last list may be another, which is as near.
+sub same_list_answers
+{
+	my ($node, $what, $probes) = @_;
+	my $settings = "SET gpuann.probes = $probes; SET gpuann.rerank = 10000;";
+	my @mine = split /\n/, by_server($node, $settings);
+	my @theirs = split /\n/, by_pages($node, $settings);
+	my @other = grep { $mine[$_] ne $theirs[$_] } 0 .. $#theirs;
+
+	ok(@mine == @theirs && @other <= 1, $what) or diag(map { "by the server $mine[$_], by the pages $theirs[$_]\n" } @other);
 }
 
 # How often a pattern occurs in the log.

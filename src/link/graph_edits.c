@@ -278,6 +278,16 @@ graph_edits_get(GraphEdits *edits, uint32 slot, uint32 *neighbours, SlotState *s
 	return row.count;
 }
 
+void
+graph_edits_expect(const GraphEdits *edits, uint32 slot)
+{
+	const char *row = (const char *) ordered_row(edits, slot);
+	Size		bytes = edits->format->degree * sizeof(uint32);
+
+	for (Size at = 0; row != NULL && at < bytes; at += PG_CACHE_LINE_SIZE / 2)
+		__builtin_prefetch(row + at);
+}
+
 uint32
 graph_edits_get_from(const GraphEdits *edits, uint32 slot, const uint32 *page_row,
 					 uint32 *neighbours)

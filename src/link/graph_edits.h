@@ -41,6 +41,9 @@ extern bool graph_edits_have_room(const GraphEdits *edits, uint32 more);
  */
 extern uint32 graph_edits_get(GraphEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state);
 
+/* It is read soon. */
+extern void graph_edits_expect(const GraphEdits *edits, uint32 slot);
+
 /* Its neighbours, where the caller has a linked row of its page at hand. */
 extern uint32 graph_edits_get_from(const GraphEdits *edits, uint32 slot, const uint32 *page_row,
 								   uint32 *neighbours);

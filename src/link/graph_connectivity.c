@@ -30,7 +30,7 @@ read_row(void *context, uint32_t slot, uint32_t *neighbours)
 	return graph_edits_get(((RowReach *) context)->edits, slot, neighbours, &state);
 }
 
-/* Read the rows of many slots, which lie anywhere: memory is waited for at once. */
+/* Read the rows of slots, which lie anywhere: their cache misses overlap. */
 static void
 read_rows(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours,
 		  uint32_t *counts)

@@ -167,31 +167,105 @@ ok(await_server($node), 'an empty file is read');
 is(log_count($node, qr/ignoring "pg_stat/), 5, 'without a word');
 $node->stop;
 
-# There are counts for two indexes: a third has none until another is not mirrored any more, which then has lost its own.
+# Indexes of one or more grains of counts, in one database or another.
+sub make_index
+{
+	my ($name, $grains, $database) = @_;
+	my $wanted = 15 + 64 * ($grains - 1);
+	my $rows = 2000 * $grains;
+
+	$node->safe_psql($database // 'postgres', "CREATE TABLE $name (id int, v vector($dims)); INSERT INTO $name SELECT i, vec(i, $dims) FROM generate_series(1, $rows) i;
+		CREATE INDEX ${name}_v ON $name USING gpuann (v vector_l2_ops) WITH (method = ivfpq, lists = $wanted)");
+	is($node->safe_psql($database // 'postgres', "SELECT (lists + 63) / 64 FROM gpuann_lists('${name}_v')"), $grains, "$name has $grains grains");
+}
+
 sub serve
 {
-	my ($name) = @_;
+	my ($name, $database) = @_;
+	my $error;
 
-	await_mirror($node, "${name}_v");
-	$node->safe_psql('postgres', "SET enable_seqscan = off; SET gpuann.fallback = error; SELECT id FROM $name ORDER BY v <-> vec(5, $dims) LIMIT 1");
+	ok(await("$name is served", sub {
+		$node->psql($database // 'postgres',
+			"SET enable_seqscan = off; SET gpuann.fallback = error; SELECT id FROM $name ORDER BY v <-> vec(5, $dims) LIMIT 1", stderr => \$error) == 0;
+	}), "$name is served");
 }
-sub counted { return $node->safe_psql('postgres', "SELECT count(probes) > 0, coalesce(sum(probes), 0) > 0 FROM gpuann_list_stats('$_[0]_v')") }
+sub evict { $node->safe_psql($_[1] // 'postgres', "SELECT gpuann_evict('$_[0]_v')") }
+sub counted { return $node->safe_psql($_[1] // 'postgres', "SELECT count(probes) > 0, coalesce(sum(probes), 0) > 0 FROM gpuann_list_stats('$_[0]_v')") }
+
+# Those that have counts. One that has none is placed by rows.
+sub holders
+{
+	my ($database, @names) = @_;
+
+	return join(' ', grep { counted($_, $database) =~ /^t/ } @names);
+}
+
+# There are counts for two indexes: a third has none until another is not mirrored any more, which then has lost its own.
 $node = server_node('few', conf => [ 'gpuann.count_limit = 128' ]);
 foreach my $name ('a', 'b', 'c')
 {
-	$node->safe_psql('postgres', "CREATE TABLE $name (id int, v vector($dims)); INSERT INTO $name SELECT i, vec(i, $dims) FROM generate_series(1, 2000) i;
-		CREATE INDEX ${name}_v ON $name USING gpuann (v vector_l2_ops) WITH (method = ivfpq, lists = 15)");
+	make_index($name, 1);
 	serve($name);
 }
 is(join(' ', map { counted($_) } 'a', 'b', 'c'), 't|t t|t f|f', 'counts of as many indexes as there is room for');
 is($node->safe_psql('postgres', "SELECT bool_and(load = load_by_rows) FROM gpuann_list_placement('c_v', 3)"), 't', 'another is placed by rows');
-$node->safe_psql('postgres', "SELECT gpuann_evict('a_v')");
+evict('a');
 is(counted('a'), 't|t', 'an index without a mirror keeps its counts');
-$node->safe_psql('postgres', "SELECT gpuann_evict('c_v')");
+evict('c');
 serve('c');
 is(join(' ', map { counted($_) } 'a', 'b', 'c'), 'f|f t|t t|t', 'until another needs the room');
 $node->safe_psql('postgres', 'DROP TABLE b');
 serve('a');
+evict('a');
+serve('a');
 is(join(' ', map { counted($_) } 'a', 'c'), 't|t t|t', 'a dropped index gives its room back');
+$node->stop;
+
+# Counts are a range: who could make room only here and there loses nothing, and who is not in the way neither.
+$node = server_node('parts', conf => [ 'gpuann.count_limit = 192' ]);
+foreach my $name ('a', 'b', 'c')
+{
+	make_index($name, 1);
+	serve($name);
+}
+make_index('wide', 2);
+evict($_) foreach 'a', 'c', 'wide';
+serve('wide');
+is(holders('postgres', 'a', 'b', 'c', 'wide'), 'a b c', 'nothing is lost in vain');
+evict('wide');
+evict('b');
+serve('wide');
+is(holders('postgres', 'a', 'b', 'c', 'wide'), 'c wide', 'two that lie beside each other make room for twice as many');
+make_index('wider', 3);
+serve('wider');
+is(holders('postgres', 'c', 'wide', 'wider'), 'c wide', 'but not if one of three has a mirror');
+evict($_) foreach 'wide', 'wider';
+serve('wider');
+is(holders('postgres', 'c', 'wide', 'wider'), 'wider', 'all of them if all are needed');
+$node->stop;
+
+# No database takes counts from one that has fewer, or all that there are for good.
+$node = server_node('shares', conf => [ 'gpuann.count_limit = 256' ]);
+$node->safe_psql('postgres', 'CREATE DATABASE other TEMPLATE postgres');
+foreach my $name ('a', 'b', 'c', 'd')
+{
+	make_index($name, 1);
+	serve($name);
+}
+is(holders('postgres', 'a', 'b', 'c', 'd'), 'a b c d', 'one database has all counts');
+make_index($_, 1, 'other') foreach 'x', 'y', 'z';
+serve($_, 'other') foreach 'x', 'y', 'z';
+is(holders('postgres', 'a', 'b', 'c', 'd'), 'c d', 'it gives half of them to another, those that were used the longest ago');
+is(holders('other', 'x', 'y', 'z'), 'x y', 'which gets no more than half');
+evict('c');
+evict('z', 'other');
+serve('z', 'other');
+is(holders('postgres', 'c', 'd'), 'c d', 'though an index of the first has no mirror any more');
+evict($_, 'other') foreach 'x', 'z';
+serve('z', 'other');
+is(holders('other', 'x', 'y', 'z') . ' / ' . holders('postgres', 'c', 'd'), 'y z / c d', 'they go round within a database');
+make_index('wide', 2);
+serve('wide');
+is(holders('other', 'x', 'y', 'z') . ' / ' . holders('postgres', 'c', 'd', 'wide'), 'y z / c d', 'in both of them');
 $node->stop;
 done_testing();

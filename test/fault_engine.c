@@ -20,7 +20,8 @@
  *	lie_link=N		of what a link made, (1) the last row names itself, (2) a
  *					slot that does not exist, or (3) a slot twice, (4) comes for
  *					the slot before it once more, (5) does not come, (6) the
- *					first seed does not exist
+ *					first seed does not exist, (7) the first row and the
+ *					last change places
  *	query_error=N	each Nth query fails
  *	query_memory=N	each Nth query fails for want of memory
  *	busy=1			no query is taken
@@ -491,6 +492,19 @@ fault_job_cancel(Engine *engine, JobId id)
 	return engine->ops->job_cancel(engine->real, id);
 }
 
+/* Exchange two arrays of numbers. */
+static void
+exchange(uint32_t *left, uint32_t *right, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+	{
+		uint32_t	kept = left[i];
+
+		left[i] = right[i];
+		right[i] = kept;
+	}
+}
+
 /*
  * Falsify what a link made. Its arrays are the engine's, which has no further
  * use for them.
@@ -518,6 +532,10 @@ lie_of_link(const Engine *engine, unsigned long lie, LinkResult *result)
 			break;
 		case 5:
 			result->count--;
+			break;
+		case 7:
+			exchange(slots, slots + last, 1);
+			exchange((uint32_t *) result->rows, row, engine->degree);
 			break;
 		default:
 			*(uint32_t *) result->seeds = ENGINE_MAX_SLOTS;

@@ -6,8 +6,12 @@
  * claims a range of counts for its index first; the range stays the index's
  * when the mirror goes, so that counts outlive mirrors and servers, and with
  * the launcher's file (src/launcher/counts_file.c) the cluster. A new relation
- * file is another entry and begins anew. If there are more lists than counts,
- * indexes that are not mirrored lose theirs, the least recently used first.
+ * file is another entry and begins anew.
+ *
+ * If there are more lists than counts, some indexes lose theirs to one whose
+ * mirror is made, and only where it then has a range. First go those without a
+ * mirror, the least recently used first, then those of other databases that
+ * have one. A database loses counts only to one that holds fewer.
  */
 #include "base/base.h"
 
@@ -20,6 +24,32 @@
 #include "utils/rel.h"
 
 #define MOST_COUNT	1e15		/* none gets there; sums of these, times rows, are finite */
+
+/* An index that has counts. */
+typedef struct Holder
+{
+	int			entry;
+	uint32		holding;		/* its database's */
+	bool		mirrored;
+	bool		loses;			/* its counts, if that makes room */
+	int64		used_ms;
+} Holder;
+
+/* What the indexes of a database have, or would have. */
+typedef struct Holding
+{
+	Oid			database;
+	uint32		grains;
+} Holding;
+
+/* All who have counts, in the order in which they lose them. */
+typedef struct HolderTable
+{
+	uint32		nholders;
+	uint32		nholdings;
+	Holder		holders[AREA_MIRRORS];
+	Holding		holdings[AREA_MIRRORS + 1]; /* the first is of who claims */
+} HolderTable;
 
 static uint32
 grains_of(uint32 lists)
@@ -39,14 +69,14 @@ most_grains(void)
 }
 
 static bool
-grain_used(uint32 grain)
+grain_used(const GrainMap *map, uint32 grain)
 {
-	return gpuann_control->counts_used[grain / 64] >> grain % 64 & 1;
+	return map->used[grain / 64] >> grain % 64 & 1;
 }
 
-/* Mark a range as used, or as free. */
+/* Mark the grains of a range as used, or as free. */
 static void
-mark_grains(ListCountsRange range, bool used)
+mark_grains(GrainMap *map, ListCountsRange range, bool used)
 {
 	uint32		first = range.first / COUNT_GRAIN;
 
@@ -55,9 +85,9 @@ mark_grains(ListCountsRange range, bool used)
 		uint64		bit = UINT64CONST(1) << grain % 64;
 
 		if (used)
-			gpuann_control->counts_used[grain / 64] |= bit;
+			map->used[grain / 64] |= bit;
 		else
-			gpuann_control->counts_used[grain / 64] &= ~bit;
+			map->used[grain / 64] &= ~bit;
 	}
 }
 
@@ -65,105 +95,181 @@ mark_grains(ListCountsRange range, bool used)
  * Find free grains in [from, end) that follow each other; end: there are none.
  */
 static uint32
-find_grains(uint32 from, uint32 end, uint32 wanted)
+find_grains(const GrainMap *map, uint32 from, uint32 end, uint32 wanted)
 {
 	uint32		found = 0;
 
 	for (uint32 grain = from; grain < end; grain++)
 	{
-		found = grain_used(grain) ? 0 : found + 1;
+		found = grain_used(map, grain) ? 0 : found + 1;
 		if (found == wanted)
 			return grain + 1 - wanted;
 	}
 	return end;
 }
+/* Have grains from `first` on. */
+static ListCountsRange
+take_grains(uint32 first, uint32 lists)
+{
+	ListCountsRange range = {first * COUNT_GRAIN, lists};
+
+	gpuann_control->counts_next = first + grains_of(lists);
+	mark_grains(&gpuann_control->counts_used, range, true);
+	return range;
+}
 
 /*
- * Take counts behind those that were taken last, so that a range that was given
- * back is not another's at once: the server may be about to add to it.
+ * Find free grains behind those that were taken last, so that a range that was
+ * given back is not another's at once: the server may be about to add to it.
  */
 static bool
-take_grains(uint32 lists, ListCountsRange *range)
+find_free(uint32 wanted, uint32 *first)
 {
-	uint32		wanted = grains_of(lists);
+	const GrainMap *map = &gpuann_control->counts_used;
 	uint32		most = most_grains();
-	uint32		first = find_grains(Min(gpuann_control->counts_next, most), most, wanted);
 
-	if (first == most)
-		first = find_grains(0, most, wanted);
-	if (first == most)
-		return false;
-	gpuann_control->counts_next = first + wanted;
-	*range = (ListCountsRange) {first * COUNT_GRAIN, lists};
-	mark_grains(*range, true);
-	return true;
+	*first = find_grains(map, Min(gpuann_control->counts_next, most), most, wanted);
+	if (*first == most)
+		*first = find_grains(map, 0, most, wanted);
+	return *first < most;
 }
 
-/* Whether an entry has counts that it can do without: it has no mirror. */
-static bool
-can_spare(int entry)
+/* Those without a mirror first, of these the least recently used. */
+static int
+compare_holders(const void *left, const void *right)
 {
-	const MirrorTrack *track = mirror_track(entry);
-	uint32		state = atomic_load(&mirror_area(entry)->state);
+	const Holder *a = left;
+	const Holder *b = right;
 
-	return track->in_use && track->counts.lists > 0 && state != MIRROR_READY &&
-		state != MIRROR_LOADING && track->builder == 0;
+	if (a->mirrored != b->mirrored)
+		return a->mirrored ? 1 : -1;
+	return a->used_ms < b->used_ms ? -1 : a->used_ms > b->used_ms;
+}
+
+/* Where the holding of a database is. */
+static uint32
+holding_of(HolderTable *table, Oid database)
+{
+	uint32		i = 0;
+
+	while (i < table->nholdings && table->holdings[i].database != database)
+		i++;
+	if (i == table->nholdings)
+		table->holdings[table->nholdings++] = (Holding) {database, 0};
+	return i;
+}
+
+/* List who has counts, for an index of a database that wants more. */
+static void
+list_holders(HolderTable *table, Oid database, uint32 wanted)
+{
+	table->nholders = 0;
+	table->nholdings = 1;
+	table->holdings[0] = (Holding) {database, wanted};
+	for (int i = 0; i < (int) gpuann_control->high_water; i++)
+	{
+		const MirrorTrack *track = mirror_track(i);
+		uint32		state = atomic_load(&mirror_area(i)->state);
+		Holder	   *holder = &table->holders[table->nholders];
+
+		if (!track->in_use || track->counts.lists == 0)
+			continue;
+		*holder = (Holder) {
+			.entry = i,
+			.holding = holding_of(table, track->key.database),
+			.mirrored = state == MIRROR_READY || state == MIRROR_LOADING || track->builder != 0,
+			.used_ms = atomic_load(&mirror_area(i)->last_used_ms)
+		};
+		table->holdings[holder->holding].grains += grains_of(track->counts.lists);
+		table->nholders++;
+	}
+	qsort(table->holders, table->nholders, sizeof(Holder), compare_holders);
 }
 
 /*
- * Whether there is room if all counts are taken that can be spared; where not,
- * none is.
+ * Whether an index may lose its counts. Another database's may if that has more
+ * than the claiming one would have; and one with a mirror, if it still has as
+ * many afterwards. So databases do not take the same counts in turns.
  */
 static bool
-could_have_room(uint32 wanted)
+may_lose(const HolderTable *table, const Holder *holder, uint32 grains)
 {
-	uint32		room = 0;
+	uint32		own = table->holdings[0].grains;
+	uint32		theirs = table->holdings[holder->holding].grains;
 
-	for (uint32 grain = 0; grain < most_grains(); grain++)
-		room += !grain_used(grain);
-	for (int i = 0; i < (int) gpuann_control->high_water; i++)
-	{
-		if (can_spare(i))
-			room += grains_of(mirror_track(i)->counts.lists);
-	}
-	return room >= wanted;
+	if (holder->holding == 0)
+		return !holder->mirrored;
+	return holder->mirrored ? theirs - grains >= own : theirs > own;
 }
 
-/* Take the counts of the index that can best do without. False: of none. */
+/*
+ * Have indexes lose their counts, one after the other, on a copy of the map,
+ * until so many grains follow each other. False: even then they would not.
+ */
 static bool
-make_room(void)
+plan_room(HolderTable *table, uint32 wanted, uint32 *first)
 {
-	int			chosen = -1;
+	GrainMap	map = gpuann_control->counts_used;
 
-	for (int i = 0; i < (int) gpuann_control->high_water; i++)
+	for (uint32 i = 0; i < table->nholders; i++)
 	{
-		if (!can_spare(i))
+		Holder	   *holder = &table->holders[i];
+		ListCountsRange range = mirror_track(holder->entry)->counts;
+		uint32		from = range.first / COUNT_GRAIN;
+		uint32		grains = grains_of(range.lists);
+		uint32		end = Min(from + grains + wanted - 1, most_grains());
+
+		holder->loses = may_lose(table, holder, grains);
+		if (!holder->loses)
 			continue;
-		if (chosen < 0 || atomic_load(&mirror_area(i)->last_used_ms) <
-			atomic_load(&mirror_area(chosen)->last_used_ms))
-			chosen = i;
+		table->holdings[holder->holding].grains -= grains;
+		mark_grains(&map, range, false);
+		*first = find_grains(&map, from - Min(from, wanted - 1), end, wanted);
+		if (*first < end)
+			return true;
 	}
-	if (chosen >= 0)
-		list_counts_release(chosen);
-	return chosen >= 0;
+	return false;
+}
+
+/* Make room by taking counts of others, if that does it: those in the way. */
+static bool
+make_room(Oid database, uint32 wanted, uint32 *first)
+{
+	HolderTable *table = palloc_extended(sizeof(HolderTable), MCXT_ALLOC_NO_OOM);
+	bool		planned;
+
+	if (table == NULL)
+		return false;
+	list_holders(table, database, wanted);
+	planned = plan_room(table, wanted, first);
+	for (uint32 i = 0; planned && i < table->nholders; i++)
+	{
+		const Holder *holder = &table->holders[i];
+		ListCountsRange range = mirror_track(holder->entry)->counts;
+		uint32		from = range.first / COUNT_GRAIN;
+
+		if (holder->loses && from < *first + wanted && *first < from + grains_of(range.lists))
+			list_counts_release(holder->entry);
+	}
+	pfree(table);
+	return planned;
 }
 
 bool
 list_counts_claim(int entry, uint32 lists)
 {
 	MirrorTrack *track = mirror_track(entry);
+	uint32		wanted = grains_of(lists);
+	uint32		first;
 	ListCountsRange range;
 
 	if (track->counts.lists == lists)
 		return true;
 	list_counts_release(entry);
-	if (lists == 0 || lists > ENGINE_MAX_LISTS || !could_have_room(grains_of(lists)))
+	if (lists == 0 || lists > ENGINE_MAX_LISTS ||
+		(!find_free(wanted, &first) && !make_room(track->key.database, wanted, &first)))
 		return false;
-	while (!take_grains(lists, &range))
-	{
-		if (!make_room())
-			return false;
-	}
+	range = take_grains(first, lists);
 	for (uint32 i = 0; i < lists; i++)
 		atomic_store_explicit(shared_list_counts(range.first) + i, 0, memory_order_relaxed);
 	track->counts = range;
@@ -179,7 +285,7 @@ list_counts_release(int entry)
 
 	atomic_store(&mirror_area(entry)->list_counts, 0);
 	if (track->counts.lists > 0)
-		mark_grains(track->counts, false);
+		mark_grains(&gpuann_control->counts_used, track->counts, false);
 	track->counts.lists = 0;
 }
 

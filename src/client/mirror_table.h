@@ -179,6 +179,12 @@ typedef struct FallbackLog
 #define COUNT_GRAIN		64		/* counts of lists are given out so many at once */
 #define COUNT_GRAINS	(AREA_LIST_COUNTS / COUNT_GRAIN)
 
+/* A bit for each grain of the area's counts: set where an index has it. */
+typedef struct GrainMap
+{
+	uint64		used[COUNT_GRAINS / 64];
+} GrainMap;
+
 typedef struct MirrorControl
 {
 	_Atomic uint32_t table_version; /* advanced when entries come, go, or become wanted */
@@ -187,7 +193,7 @@ typedef struct MirrorControl
 	_Atomic uint32_t high_water;	/* entries from here on were never used */
 	Latch	   *_Atomic launcher_latch;
 	FallbackLog fallbacks[FALLBACK_REASONS];
-	uint64		counts_used[COUNT_GRAINS / 64]; /* bits: grains of the area's counts of lists */
+	GrainMap	counts_used;
 	uint32		counts_next;	/* grain from which on room is looked for */
 	WorkerSlot	workers[GPUANN_MAX_WORKERS];
 	ReaderSlot	readers[GPUANN_MAX_READERS];

@@ -11,6 +11,8 @@
 #include "base/scratch.h"
 #include "engine/connectivity.h"
 
+#define ROWS_AHEAD	8			/* rows that are fetched into the cache before they are read */
+
 /* What the callbacks need. */
 typedef struct RowReach
 {
@@ -26,6 +28,22 @@ read_row(void *context, uint32_t slot, uint32_t *neighbours)
 	SlotState	state;
 
 	return graph_edits_get(((RowReach *) context)->edits, slot, neighbours, &state);
+}
+
+/* Read the rows of slots, which lie anywhere: their cache misses overlap. */
+static void
+read_rows(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours,
+		  uint32_t *counts)
+{
+	GraphEdits *edits = ((RowReach *) context)->edits;
+	uint32_t	degree = graph_edits_format(edits)->degree;
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		if (i + ROWS_AHEAD < count)
+			graph_edits_expect(edits, slots[i + ROWS_AHEAD]);
+		counts[i] = read_row(context, slots[i], neighbours + (size_t) i * degree);
+	}
 }
 
 static bool
@@ -74,6 +92,7 @@ graph_edits_connect(GraphEdits *edits, uint32 linked, Size memory)
 	RowReach	reach = {.edits = edits, .ef = format->ef_construction};
 	ReachAccess access = {.context = &reach,
 						  .row = read_row,
+						  .rows = read_rows,
 						  .wanted = is_wanted,
 						  .near = find_near,
 						  .set = write_row,

@@ -3,7 +3,7 @@
  *		Graph rows under change in memory.
  *
  * A hash of changed rows above the pages, which are read one at a time, without
- * keeping any pin.
+ * keeping any pin. Rows that came in the order of their slots lie beside it.
  */
 #include "postgres.h"
 
@@ -55,8 +55,15 @@ edited_bytes(const IndexFormat *format)
 static Size
 row_bytes(const IndexFormat *format)
 {
-	return edited_bytes(format) + ((Size) format->degree + 1) * sizeof(uint32) +
+	return edited_bytes(format) + ((Size) format->degree + 2) * sizeof(uint32) +
 		   2 * sizeof(EditedRow);
+}
+
+/* Bytes of one that came in order: slot and row, and twice 4 when taken out. */
+static Size
+ordered_bytes(const IndexFormat *format)
+{
+	return ((Size) format->degree + 3) * sizeof(uint32);
 }
 
 /* Changed rows that fit in memory: half of it is theirs. */
@@ -69,7 +76,10 @@ graph_edits_capacity(const IndexFormat *format, Size memory)
 bool
 graph_edits_have_room(const GraphEdits *edits, uint32 more)
 {
-	return (uint64) edits->rows->members + more <= edits->max_rows;
+	Size		row = row_bytes(edits->format);
+
+	return ((Size) edits->rows->members + more) * row +
+		edits->ordered.count * ordered_bytes(edits->format) <= edits->max_rows * row;
 }
 
 /* What a linker or VACUUM may use. */
@@ -167,12 +177,51 @@ distances_of(const GraphEdits *edits, const EditedRow *edited)
 	return (float *) (edited->row + 1 + edits->format->degree);
 }
 
+/* A row that came in order; NULL: the slot's did not. */
+static uint32 *
+ordered_row(const GraphEdits *edits, uint32 slot)
+{
+	const OrderedRows *ordered = &edits->ordered;
+
+	if (ordered->count == 0 || ordered->places[slot] == NO_SLOT)
+		return NULL;
+	return ordered->rows + (Size) ordered->places[slot] * edits->format->degree;
+}
+
+/* How many neighbours a row of degree places has. */
+static uint32
+row_count(const GraphEdits *edits, const uint32 *row)
+{
+	uint32		count = 0;
+
+	while (count < edits->format->degree && row[count] != NO_SLOT)
+		count++;
+	return count;
+}
+
+/* Write a row, and nothing into the places behind its last neighbour. */
+static void
+fill_row(const GraphEdits *edits, uint32 *row, const uint32 *neighbours, uint32 count)
+{
+	memcpy(row, neighbours, count * sizeof(uint32));
+	memset(row + count, 0xFF, (edits->format->degree - count) * sizeof(uint32));
+}
+
 /* A changed row, if the slot's is not as on its page. */
 bool
 graph_edits_changed(const GraphEdits *edits, uint32 slot, ChangedRow *row)
 {
-	EditedRow  *edited = edited_lookup(edits->rows, slot);
+	const uint32 *ordered = ordered_row(edits, slot);
+	EditedRow  *edited;
 
+	if (ordered != NULL)
+	{
+		*row = (ChangedRow) {
+			.neighbours = ordered, .count = row_count(edits, ordered), .live = true
+		};
+		return true;
+	}
+	edited = edited_lookup(edits->rows, slot);
 	if (edited == NULL)
 		return false;
 	*row = (ChangedRow) {
@@ -184,31 +233,36 @@ graph_edits_changed(const GraphEdits *edits, uint32 slot, ChangedRow *row)
 	return true;
 }
 
+/* Take over a row of a page; returns how many neighbours it has. */
+static uint32
+copy_row(const GraphEdits *edits, uint32 slot, const uint32 *row, uint32 *neighbours)
+{
+	uint32		count = row_count(edits, row);
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		if (row[i] >= edits->next_fresh)
+			report_corrupt(edits->index, node_block(edits->format, slot),
+						   "a graph row names a slot that does not exist");
+		neighbours[i] = row[i];
+	}
+	return count;
+}
+
 /* Read a row from its page into neighbours; returns how many there are. */
 static uint32
 page_row(GraphEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
 {
-	const IndexFormat *format = edits->format;
 	NodeCopy   *node = edits->node;
-	uint32		count = 0;
 
 	state->live = false;
 	state->version = 0;
-	if (!read_node(edits->index, format, slot, node))
+	if (!read_node(edits->index, edits->format, slot, node))
 		return 0;
 	state->live = NodeState(node) == NODE_LIVE;
 	state->version = node->version;
-	if ((node->flags & NODE_LINKED) == 0)
-		return 0;
-	while (count < format->degree && node->neighbours[count] != NO_SLOT)
-	{
-		if (node->neighbours[count] >= edits->next_fresh)
-			report_corrupt(edits->index, node_block(format, slot),
-						   "a graph row names a slot that does not exist");
-		neighbours[count] = node->neighbours[count];
-		count++;
-	}
-	return count;
+	return (node->flags & NODE_LINKED) != 0 ? copy_row(edits, slot, node->neighbours, neighbours)
+											: 0;
 }
 
 uint32
@@ -220,6 +274,28 @@ graph_edits_get(GraphEdits *edits, uint32 slot, uint32 *neighbours, SlotState *s
 		return page_row(edits, slot, neighbours, state);
 	state->live = row.live;
 	state->version = 0;
+	memcpy(neighbours, row.neighbours, row.count * sizeof(uint32));
+	return row.count;
+}
+
+void
+graph_edits_expect(const GraphEdits *edits, uint32 slot)
+{
+	const char *row = (const char *) ordered_row(edits, slot);
+	Size		bytes = edits->format->degree * sizeof(uint32);
+
+	for (Size at = 0; row != NULL && at < bytes; at += PG_CACHE_LINE_SIZE / 2)
+		__builtin_prefetch(row + at);
+}
+
+uint32
+graph_edits_get_from(const GraphEdits *edits, uint32 slot, const uint32 *page_row,
+					 uint32 *neighbours)
+{
+	ChangedRow	row;
+
+	if (!graph_edits_changed(edits, slot, &row))
+		return copy_row(edits, slot, page_row, neighbours);
 	memcpy(neighbours, row.neighbours, row.count * sizeof(uint32));
 	return row.count;
 }
@@ -259,8 +335,15 @@ void
 graph_edits_set(GraphEdits *edits, uint32 slot, const uint32 *neighbours, const float *distances,
 				uint32 count)
 {
-	EditedRow  *edited = edited_lookup(edits->rows, slot);
+	uint32	   *ordered = ordered_row(edits, slot);
+	EditedRow  *edited;
 
+	if (ordered != NULL)
+	{
+		fill_row(edits, ordered, neighbours, count);
+		return;
+	}
+	edited = edited_lookup(edits->rows, slot);
 	if (edited == NULL)
 	{
 		uint32		old[ENGINE_MAX_DEGREE];
@@ -276,11 +359,56 @@ graph_edits_set(GraphEdits *edits, uint32 slot, const uint32 *neighbours, const 
 		memcpy(distances_of(edits, edited), distances, count * sizeof(float));
 }
 
+/* Make room for rows that come in order, as many as memory holds. */
+static void
+ordered_allocate(GraphEdits *edits)
+{
+	OrderedRows *ordered = &edits->ordered;
+	const IndexFormat *format = edits->format;
+	MemoryContext caller = MemoryContextSwitchTo(edits->memory);
+	Size		most = edits->max_rows * row_bytes(format) / ordered_bytes(format);
+
+	ordered->room = Max(Min(edits->next_fresh, most), 1);
+	ordered->slots = palloc_extended(sizeof(uint32) * ordered->room, MCXT_ALLOC_HUGE);
+	ordered->rows =
+		palloc_extended(sizeof(uint32) * ordered->room * format->degree, MCXT_ALLOC_HUGE);
+	ordered->places = palloc_extended(sizeof(uint32) * edits->next_fresh, MCXT_ALLOC_HUGE);
+	memset(ordered->places, 0xFF, sizeof(uint32) * edits->next_fresh);
+	MemoryContextSwitchTo(caller);
+}
+
+/* Add a row behind those that came in order; false: it is none. */
+static bool
+ordered_append(GraphEdits *edits, uint32 slot, const uint32 *neighbours, uint32 count)
+{
+	OrderedRows *ordered = &edits->ordered;
+
+	if (ordered->room == 0)
+		ordered_allocate(edits);
+	if (ordered->count == ordered->room ||
+		(ordered->count > 0 && slot <= ordered->slots[ordered->count - 1]))
+		return false;
+	fill_row(edits, ordered->rows + (Size) ordered->count * edits->format->degree, neighbours,
+			 count);
+	ordered->slots[ordered->count] = slot;
+	ordered->places[slot] = ordered->count++;
+	return true;
+}
+
 void
 graph_edits_set_live(GraphEdits *edits, uint32 slot, const uint32 *neighbours, uint32 count)
 {
-	EditedRow  *edited = edited_lookup(edits->rows, slot);
+	uint32	   *ordered = ordered_row(edits, slot);
+	EditedRow  *edited;
 
+	if (ordered != NULL)
+	{
+		fill_row(edits, ordered, neighbours, count);
+		return;
+	}
+	edited = edited_lookup(edits->rows, slot);
+	if (edited == NULL && ordered_append(edits, slot, neighbours, count))
+		return;
 	if (edited == NULL)
 		edited = edited_begin(edits, slot, true);
 	edited->row[0] = count;
@@ -302,20 +430,16 @@ typedef EditedRow *EditedRowRef;
 #define ST_CHECK_FOR_INTERRUPTS
 #include "lib/sort_template.h"
 
-/* Take the changed rows out. */
-void
-graph_edits_take(GraphEdits *edits, LinkedRows *rows)
+/* The rows of the hash, ascending by slot. */
+static EditedRow **
+sorted_rows(GraphEdits *edits)
 {
-	uint32		degree = edits->format->degree;
 	uint32		count = edits->rows->members;
 	EditedRow **sorted = palloc_extended(sizeof(EditedRow *) * Max(count, 1), MCXT_ALLOC_HUGE);
 	edited_iterator iterator;
 	EditedRow  *edited;
 	uint32		n = 0;
 
-	memset(rows, 0, sizeof(*rows));
-	rows->slots = palloc_extended(sizeof(uint32) * Max(count, 1), MCXT_ALLOC_HUGE);
-	rows->rows = palloc_extended(sizeof(uint32) * Max((Size) count * degree, 1), MCXT_ALLOC_HUGE);
 	edited_start_iterate(edits->rows, &iterator);
 	while ((edited = edited_iterate(edits->rows, &iterator)) != NULL)
 	{
@@ -323,17 +447,70 @@ graph_edits_take(GraphEdits *edits, LinkedRows *rows)
 		sorted[n++] = edited;
 	}
 	sort_edited(sorted, n);
-	for (uint32 i = 0; i < n; i++)
-	{
-		uint32	   *row = rows->rows + (Size) i * degree;
+	return sorted;
+}
 
+/* Put a row behind those taken out. */
+static void
+take_row(LinkedRows *rows, uint32 slot, uint32 place)
+{
+	rows->places[rows->count] = place;
+	rows->slots[rows->count++] = slot;
+}
+
+/*
+ * Take the rows out that came in order and those of the hash, the latter behind
+ * the former, which stay where they are.
+ */
+static void
+take_both(GraphEdits *edits, LinkedRows *rows)
+{
+	OrderedRows *ordered = &edits->ordered;
+	EditedRow **sorted = sorted_rows(edits);
+	uint32		edited = edits->rows->members;
+	uint32		degree = edits->format->degree;
+	Size		all = (Size) ordered->count + edited;
+	uint32		next = 0;
+
+	rows->slots = palloc_extended(sizeof(uint32) * Max(all, 1), MCXT_ALLOC_HUGE);
+	rows->places = palloc_extended(sizeof(uint32) * Max(all, 1), MCXT_ALLOC_HUGE);
+	if (ordered->count == 0)
+		rows->rows = palloc_extended(sizeof(uint32) * Max(all * degree, 1), MCXT_ALLOC_HUGE);
+	else
+		rows->rows = repalloc_huge(ordered->rows,
+								   sizeof(uint32) * Max(all, ordered->room) * degree);
+	for (uint32 i = 0; i < edited; i++)
+	{
 		CHECK_FOR_INTERRUPTS();
-		rows->slots[i] = sorted[i]->slot;
-		for (uint32 j = 0; j < degree; j++)
-			row[j] = j < sorted[i]->row[0] ? sorted[i]->row[1 + j] : NO_SLOT;
+		for (; next < ordered->count && ordered->slots[next] < sorted[i]->slot; next++)
+			take_row(rows, ordered->slots[next], next);
+		fill_row(edits, rows->rows + (Size) (ordered->count + i) * degree, sorted[i]->row + 1,
+				 sorted[i]->row[0]);
+		take_row(rows, sorted[i]->slot, ordered->count + i);
 	}
-	rows->count = n;
+	for (; next < ordered->count; next++)
+		take_row(rows, ordered->slots[next], next);
 	pfree(sorted);
+	if (ordered->count > 0)
+		pfree(ordered->slots);
+}
+
+/* Take the changed rows out. */
+void
+graph_edits_take(GraphEdits *edits, LinkedRows *rows)
+{
+	OrderedRows *ordered = &edits->ordered;
+
+	memset(rows, 0, sizeof(*rows));
+	if (edits->rows->members > 0 || ordered->count == 0)
+		take_both(edits, rows);
+	else
+		*rows = (LinkedRows) {
+			.count = ordered->count, .slots = ordered->slots, .rows = ordered->rows
+		};
+	if (ordered->room > 0)
+		pfree(ordered->places);
+	memset(ordered, 0, sizeof(*ordered));
 	MemoryContextReset(edits->row_memory);
 	edits->rows = edited_create(edits->row_memory, 1024, NULL);
 	edits->block_left = 0;

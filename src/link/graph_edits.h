@@ -41,6 +41,13 @@ extern bool graph_edits_have_room(const GraphEdits *edits, uint32 more);
  */
 extern uint32 graph_edits_get(GraphEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state);
 
+/* It is read soon. */
+extern void graph_edits_expect(const GraphEdits *edits, uint32 slot);
+
+/* Its neighbours, where the caller has a linked row of its page at hand. */
+extern uint32 graph_edits_get_from(const GraphEdits *edits, uint32 slot, const uint32 *page_row,
+								   uint32 *neighbours);
+
 /*
  * Change a row; distances of the neighbours where the caller has them, else
  * NULL.
@@ -48,7 +55,10 @@ extern uint32 graph_edits_get(GraphEdits *edits, uint32 slot, uint32 *neighbours
 extern void graph_edits_set(GraphEdits *edits, uint32 slot, const uint32 *neighbours,
 							const float *distances, uint32 count);
 
-/* The same for a slot that is known to be live: its page is not read. */
+/*
+ * The same for a slot that is known to be live: its page is not read. Rows that
+ * come ascending by slot cost least.
+ */
 extern void graph_edits_set_live(GraphEdits *edits, uint32 slot, const uint32 *neighbours,
 								 uint32 count);
 
@@ -106,8 +116,9 @@ extern void graph_edits_apply_offers(GraphEdits *edits);
 extern void graph_edits_connect(GraphEdits *edits, uint32 linked, Size memory);
 
 /*
- * The changed rows, palloc'd in the current context, ascending by slot. nseeds
- * is 0. Forgets the changes.
+ * The changed rows, ascending by slot. nseeds is 0. Forgets the changes.
+ * palloc'd in the current context, but for those of graph_edits_set_live(),
+ * which go with the edits.
  */
 extern void graph_edits_take(GraphEdits *edits, LinkedRows *rows);
 

@@ -18,6 +18,19 @@ typedef struct EdgeOffer
 
 struct edited_hash;
 
+/*
+ * Changed rows that came ascending by slot, as many of the server's do. They
+ * are written as they lie, and found by their slots without a hash.
+ */
+typedef struct OrderedRows
+{
+	uint32		count;
+	uint32		room;			/* 0: nothing is allocated */
+	uint32	   *slots;
+	uint32	   *rows;			/* degree each, NO_SLOT after the last */
+	uint32	   *places;			/* by slot: where among them its row is, or NO_SLOT */
+} OrderedRows;
+
 struct GraphEdits
 {
 	MemoryContext memory;
@@ -35,6 +48,7 @@ struct GraphEdits
 	struct edited_hash *rows;
 	char	   *block;			/* where the next row is cut from */
 	Size		block_left;
+	OrderedRows ordered;		/* further changes, of other slots */
 
 	EdgeOffer  *offers;
 	uint32		noffers;

@@ -81,10 +81,16 @@ learn_node_page(EdgeTargets *targets, uint32 slot)
 	bit_set(targets->known, node_page_number(format, slot));
 }
 
-/* Whether a slot that exists has its bit set in one of the bitmaps. */
+/*
+ * Whether a slot that exists has its bit set in one of the bitmaps. One that is
+ * set was learnt from its page, which most are; where a page is is computed for
+ * the others only.
+ */
 static bool
 slot_has_bit(EdgeTargets *targets, const unsigned char *bits, uint32 slot)
 {
+	if (bit_is_set(bits, slot))
+		return true;
 	if (!bit_is_set(targets->known, node_page_number(targets->format, slot)))
 		learn_node_page(targets, slot);
 	return bit_is_set(bits, slot);

@@ -271,6 +271,8 @@ write_repaired(IndexVacuum *vacuum, Repair *repair)
 	}
 	pfree(rows.slots);
 	pfree(rows.rows);
+	if (rows.places != NULL)
+		pfree(rows.places);
 }
 
 /* RepairAccess: a row with its changes. */
@@ -444,7 +446,11 @@ sample_seed(Repair *repair, uint32 slot)
 		repair->new_seeds[place] = slot;
 }
 
-/* Repair the rows of one page that name dead slots. */
+/*
+ * Repair the rows of one page that name dead slots. Reverse edges that a row
+ * got while the page is visited, and that were written since, may not be in the
+ * copy; they name no dead slots.
+ */
 static void
 visit_for_repair(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 {
@@ -455,11 +461,14 @@ visit_for_repair(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 	{
 		NodeRecord *node = node_record(vacuum->format, (Page) vacuum->page, slot);
 		uint32		row[ENGINE_MAX_DEGREE];
+		uint32		count;
 
 		if (NodeState(node) != NODE_LIVE || (node->flags & NODE_LINKED) == 0)
 			continue;
 		sample_seed(repair, slot);
-		if (!repair_needed(&access, row, access_row(repair, slot, row)))
+		count = graph_edits_get_from(repair->edits, slot,
+									 graph_row(vacuum->format, (Page) vacuum->page, slot), row);
+		if (!repair_needed(&access, row, count))
 			continue;
 		link_pause();
 		if (!graph_edits_have_room(repair->edits,

@@ -79,9 +79,9 @@ list_counts_take(Server *server, HeldMirror *mirror, uint32_t entry, EngineError
 	if (status != ENGINE_OK)
 		return status;
 	/*
-	 * When the entry has another index by now, so may the range. It is not
-	 * given to the next one at once (src/client/list_counts.c), so there is
-	 * time for what follows.
+	 * When the entry has another index by now, so may the range. While there
+	 * is room it is not given to the next one at once
+	 * (src/client/list_counts.c), so there is time for what follows.
 	 */
 	if (atomic_load(&shared->list_counts) == mirror->counts_word)
 		add_counts(server, mirror, shared);

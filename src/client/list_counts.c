@@ -107,6 +107,7 @@ find_grains(const GrainMap *map, uint32 from, uint32 end, uint32 wanted)
 	}
 	return end;
 }
+
 /* Have grains from `first` on. */
 static ListCountsRange
 take_grains(uint32 first, uint32 lists)

@@ -7,6 +7,7 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 use GpuannTest;
+use PgSession;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -158,6 +159,26 @@ $node->safe_psql('postgres', 'VACUUM items');
 right_lists($node, 'linked and vacuumed in the end');
 is($node->safe_psql('postgres', "SELECT (SELECT rows FROM gpuann_lists('items_v')) - linked FROM gpuann_stats('items_v')"), '0',
 	'there are no needless entries then');
+
+# Nothing dies, and a pass of linking that was cut short leaves entries all the same.
+SKIP:
+{
+	my $session = PgSession->new($node);
+	my $entries = "SELECT (SELECT rows FROM gpuann_lists('items_v')) - linked FROM gpuann_stats('items_v')";
+
+	$session->rows("LOAD 'gpuann'");
+	skip 'built without faults', 7 if $session->query('SHOW gpuann.fault')->{error} ne '';
+	fill_rows($node, $next, $next + 500, $dims);
+	$next += 10000;
+	$session->rows("SET gpuann.fault = 'link-list-numbers error'");
+	like($session->query("SELECT gpuann_link('items_v')")->{error}, qr/link-list-numbers/, 'a pass of linking is cut short');
+	$session->close;
+	$node->safe_psql('postgres', "SELECT gpuann_link('items_v')");
+	cmp_ok($node->safe_psql('postgres', $entries), '>', 0, 'there are needless entries behind the next one');
+	$node->safe_psql('postgres', 'VACUUM items');
+	is($node->safe_psql('postgres', $entries), '0', 'but not behind VACUUM');
+	right_lists($node, 'vacuumed without a death');
+}
 
 # ---- all at once ----
 

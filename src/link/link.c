@@ -257,6 +257,33 @@ run_passes(Relation index, const IndexFormat *format, LinkManner *manner)
 }
 
 uint32
+linked_but_listed(Relation index, const IndexFormat *format)
+{
+	NodeCopy   *node = palloc(format->node_bytes);
+	MetaPage	meta;
+	PendingBounds bounds;
+	uint32	   *listed = NULL;
+	uint32		nlisted;
+	uint32		count = 0;
+
+	pending_bounds(index, format, &meta, &bounds);
+	if (!pending_read(index, format, &bounds, bounds.linked, bounds.end, &listed, &nlisted))
+		report_corrupt(index, meta.oldest_pending,
+					   "the pending list was trimmed beyond what is linked");
+	for (uint32 i = 0; i < nlisted; i++)
+	{
+		link_pause();
+		if (read_node(index, format, listed[i], node) && NodeState(node) == NODE_LIVE &&
+			(node->flags & NODE_LINKED) != 0)
+			count++;
+	}
+	if (listed != NULL)
+		pfree(listed);
+	pfree(node);
+	return count;
+}
+
+uint32
 link_pending(Relation index, const IndexFormat *format)
 {
 	return link_pending_telling(index, format, NULL);

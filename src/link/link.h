@@ -55,6 +55,12 @@ extern void linker_unlock(Relation index, bool session);
 /* Whether somebody waits for the linker lock that we hold: yield then. */
 extern bool linker_lock_wanted(Relation index, bool session);
 
+/*
+ * Count the rows that an interrupted pass has written: the metapage counts them
+ * when the list entries that name them have been dealt with.
+ */
+extern uint32 linked_but_listed(Relation index, const IndexFormat *format);
+
 /* Collect up to most unlinked slots (0: all). The arrays are palloc'd. */
 extern void link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *pass);
 

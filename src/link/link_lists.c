@@ -351,12 +351,12 @@ is_needless(void *context, const PostingEntry *entry)
 
 /* All entries of all lists. */
 static uint64
-count_entries(const ListRemoving *removing)
+count_entries(Relation index, const ListFormat *lists)
 {
 	uint64		entries = 0;
 
-	for (uint32 list = 0; list < removing->lists.lists; list++)
-		entries += read_list_head(removing->index, list).entries;
+	for (uint32 list = 0; list < lists->lists; list++)
+		entries += read_list_head(index, list).entries;
 	return entries;
 }
 
@@ -391,10 +391,10 @@ remove_entries_once(ListRemoving *removing)
 static void
 remove_entries(ListRemoving *removing)
 {
-	if (count_entries(removing) != removing->linked)
+	if (count_entries(removing->index, &removing->lists) != removing->linked)
 		search_all_lists(removing);
 	remove_entries_once(removing);
-	if (removing->met == NULL && count_entries(removing) != removing->live)
+	if (removing->met == NULL && count_entries(removing->index, &removing->lists) != removing->live)
 	{
 		search_all_lists(removing);
 		remove_entries_once(removing);
@@ -432,4 +432,18 @@ link_out_of_lists(Relation index, const IndexFormat *format, const unsigned char
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(memory);
 	FAULT_POINT("vacuum-lists");
+}
+
+void
+link_out_needless(Relation index, const IndexFormat *format)
+{
+	MetaPage	meta;
+	PendingBounds bounds;
+	ListFormat	lists;
+
+	pending_bounds(index, format, &meta, &bounds);
+	list_format_read(index, format, &lists);
+	/* what is pending may have entries already, and is not counted as linked */
+	if (bounds.linked == bounds.end && count_entries(index, &lists) > meta.linked_slots)
+		link_out_of_lists(index, format, NULL, 0);
 }

@@ -17,4 +17,10 @@ extern void link_into_lists(Relation index, const IndexFormat *format, const Lin
 extern void link_out_of_lists(Relation index, const IndexFormat *format,
 							  const unsigned char *dead, uint32 limit);
 
+/*
+ * Remove entries of passes that were cut short, if nothing is pending: there
+ * are more than linked rows then.
+ */
+extern void link_out_needless(Relation index, const IndexFormat *format);
+
 #endif							/* GPUANN_LINK_LISTS_H */

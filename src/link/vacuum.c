@@ -672,38 +672,6 @@ link_for_vacuum(Relation index, const IndexFormat *format)
 	pending_trim(index, format, meta.linked_position);
 }
 
-/*
- * Rows that an interrupted pass has written: they are counted when the list
- * entries that name them have been dealt with.
- */
-static uint32
-linked_but_listed(IndexVacuum *vacuum)
-{
-	NodeCopy   *node = palloc(vacuum->format->node_bytes);
-	MetaPage	meta;
-	PendingBounds bounds;
-	uint32	   *listed = NULL;
-	uint32		nlisted;
-	uint32		count = 0;
-
-	pending_bounds(vacuum->index, vacuum->format, &meta, &bounds);
-	if (!pending_read(vacuum->index, vacuum->format, &bounds, bounds.linked, bounds.end, &listed,
-					  &nlisted))
-		report_corrupt(vacuum->index, meta.oldest_pending,
-					   "the pending list was trimmed beyond what is linked");
-	for (uint32 i = 0; i < nlisted; i++)
-	{
-		link_pause();
-		if (read_node(vacuum->index, vacuum->format, listed[i], node) &&
-			NodeState(node) == NODE_LIVE && (node->flags & NODE_LINKED) != 0)
-			count++;
-	}
-	if (listed != NULL)
-		pfree(listed);
-	pfree(node);
-	return count;
-}
-
 /* Take dead and detached slots as far as they can go. */
 static void
 vacuum_bury(IndexVacuum *vacuum)
@@ -724,7 +692,7 @@ vacuum_bury(IndexVacuum *vacuum)
 			repair_graph(vacuum);
 		FAULT_POINT("vacuum-repaired");
 		for_each_node_page(vacuum, visit_for_detaching, &end.linked_slots);
-		end.linked_slots -= linked_but_listed(vacuum);
+		end.linked_slots -= linked_but_listed(vacuum->index, vacuum->format);
 		end.has_linked_slots = true;
 		end_slice(vacuum, &end);
 		FAULT_POINT("vacuum-detached");
@@ -776,20 +744,26 @@ gpuannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 }
 
 /*
- * amvacuumcleanup: an insert-only table is linked here, if no worker does it
- * and nobody is at it.
+ * amvacuumcleanup: if nobody is at it, an insert-only table is linked here,
+ * unless a worker does it, and lists lose the entries that passes which were
+ * cut short have left.
  */
 IndexBulkDeleteResult *
 gpuannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 {
 	const IndexFormat *format;
+	bool		links;
 
 	if (info->analyze_only)
 		return stats;
 	format = index_format(info->index);
-	if (!client_worker_links(info->index) && linker_lock(info->index, false, false))
+	links = !client_worker_links(info->index);
+	if ((links || format_has_lists(format)) && linker_lock(info->index, false, false))
 	{
-		(void) link_pending(info->index, format);
+		if (links)
+			(void) link_pending(info->index, format);
+		if (format_has_lists(format))
+			link_out_needless(info->index, format);
 		linker_unlock(info->index, false);
 	}
 	if (stats == NULL)

@@ -463,15 +463,8 @@ fused_prepare(size_t room)
 	room -= sizeof(FusedBlock<FUSED_QUERIES>) + RING_ALIGNED;
 	shared_room = room / RING_ALIGNED * RING_ALIGNED;
 	in_groups = error == cudaSuccess && attributes.ptxVersion < 90;
-	for (int i = 0; i < GROUPS * TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
-	{
-		FusedKernel kernel = fused_kernels[i / TYPES_AND_TERMS_COUNT][i % TYPES_AND_TERMS_COUNT];
-
-		if (kernel != NULL)
-			error = cudaFuncSetAttribute((const void *) kernel,
-										 cudaFuncAttributeMaxDynamicSharedMemorySize,
-										 (int) shared_room);
-	}
+	if (error == cudaSuccess)
+		error = allow_shared(fused_kernels, shared_room);
 	return error == cudaSuccess ? products_prepare(shared_room) : error;
 }
 

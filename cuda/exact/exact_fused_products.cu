@@ -368,12 +368,7 @@ static const FusedKernel products_kernels[2][2] = {
 cudaError_t
 products_prepare(size_t room)
 {
-	cudaError_t error = cudaSuccess;
-
-	for (int i = 0; i < 4 && error == cudaSuccess; i++)
-		error = cudaFuncSetAttribute((const void *) products_kernels[i / 2][i % 2],
-									 cudaFuncAttributeMaxDynamicSharedMemorySize, (int) room);
-	return error;
+	return allow_shared(products_kernels, room);
 }
 
 FusedKernel

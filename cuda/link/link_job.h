@@ -10,6 +10,8 @@
 #include "cuda/link/link.h"
 #include "cuda/common/sort.h"
 
+#define LINK_BATCH_SHARE 8u /* a batch is at most this part of the graph, but for small ones */
+
 /* What a link does next. */
 typedef enum LinkPhase
 {
@@ -110,9 +112,9 @@ struct LinkWork
 };
 
 /*
- * Take what a link needs. ENGINE_UNSUPPORTED: the device cannot link this
- * mirror as it is; ENGINE_NO_MEMORY: not now. job->error says why, and nothing
- * has changed.
+ * link_begin.cu. Take what a link needs. ENGINE_UNSUPPORTED: the device cannot
+ * link this mirror as it is; ENGINE_NO_MEMORY: not now. job->error says why,
+ * and nothing has changed.
  */
 extern EngineStatus link_begin(CudaEngine *engine, CudaJob *job);
 /*

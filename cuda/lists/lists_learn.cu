@@ -78,42 +78,25 @@ struct ListsLearn
 	uint32_t done;
 };
 
-/* Memory that is laid out one array after the other. */
-struct Laying
-{
-	unsigned char *at;
-	size_t taken;
-
-	template <typename T>
-	T *
-	take(size_t count)
-	{
-		T *place = (T *) (at + taken);
-
-		taken += round_up(count * sizeof(T), 256);
-		return place;
-	}
-};
-
 /* What k-means of some sub-spaces, or of whole rows, has for each. */
 static void
-lay_out_means(Laying *laying, MeansView *view)
+lay_out_means(unsigned char **at, MeansView *view)
 {
 	uint32_t most = view->count > view->sampled ? view->count : view->sampled;
 
 	view->run_room = (most + KMEANS_RUN - 1) / KMEANS_RUN;
-	view->sample = laying->take<uint32_t>((size_t) view->some * view->sampled);
-	view->nearness = laying->take<double>((size_t) view->some * view->sampled);
-	view->runs = laying->take<double>((size_t) view->some * view->run_room);
-	view->random = laying->take<unsigned long long>(view->some);
-	view->ended = laying->take<uint32_t>(view->some);
-	view->chosen = laying->take<uint32_t>(view->some);
-	view->nearest = laying->take<uint32_t>((size_t) view->some * view->count);
-	view->distances = laying->take<double>((size_t) view->some * view->count);
-	view->sizes = laying->take<uint32_t>((size_t) view->some * view->lists);
-	view->weights = laying->take<uint32_t>((size_t) view->some * view->lists);
-	view->inertia = laying->take<double>(view->some);
-	view->last_round = laying->take<uint32_t>(view->some);
+	view->sample = carve<uint32_t>(at, (size_t) view->some * view->sampled);
+	view->nearness = carve<double>(at, (size_t) view->some * view->sampled);
+	view->runs = carve<double>(at, (size_t) view->some * view->run_room);
+	view->random = carve<unsigned long long>(at, view->some);
+	view->ended = carve<uint32_t>(at, view->some);
+	view->chosen = carve<uint32_t>(at, view->some);
+	view->nearest = carve<uint32_t>(at, (size_t) view->some * view->count);
+	view->distances = carve<double>(at, (size_t) view->some * view->count);
+	view->sizes = carve<uint32_t>(at, (size_t) view->some * view->lists);
+	view->weights = carve<uint32_t>(at, (size_t) view->some * view->lists);
+	view->inertia = carve<double>(at, view->some);
+	view->last_round = carve<uint32_t>(at, view->some);
 }
 
 static uint32_t
@@ -169,33 +152,32 @@ lay_out_learn(ListsLearn *learn, unsigned char *memory)
 {
 	const ListsTraining &training = learn->training;
 	uint32_t dims = training.shape.dims;
-	Laying laying = {memory, 0};
-	size_t begin,
-		whole;
+	unsigned char *at = memory;
+	unsigned char *begin,
+		*whole;
 
-	learn->sample = laying.take<float>((size_t) learn->count * dims);
-	learn->floats = laying.take<float>(lists_floats(&training.shape, training.lists));
-	begin = laying.taken;
+	learn->sample = carve<float>(&at, (size_t) learn->count * dims);
+	learn->floats = carve<float>(&at, lists_floats(&training.shape, training.lists));
+	begin = at;
 	shape_whole(learn);
-	lay_out_means(&laying, &learn->whole);
-	learn->whole.first = laying.take<uint32_t>((size_t) training.lists + 1);
+	lay_out_means(&at, &learn->whole);
+	learn->whole.first = carve<uint32_t>(&at, (size_t) training.lists + 1);
 	for (int side = 0; side < 2; side++)
 	{
-		learn->sort.side[side].key = laying.take<Key>(learn->count);
-		learn->sort.side[side].slot = laying.take<uint32_t>(learn->count);
+		learn->sort.side[side].key = carve<Key>(&at, learn->count);
+		learn->sort.side[side].slot = carve<uint32_t>(&at, learn->count);
 	}
 	if (entry_sort_bytes(learn->count, &learn->sort.work_bytes) != cudaSuccess)
 		learn->sort.work_bytes = (size_t) learn->count * 16;
-	learn->sort.work = laying.take<unsigned char>(learn->sort.work_bytes);
-	learn->assign_scratch =
-		laying.take<unsigned char>(lists_assign_bytes(training.lists, dims, learn->count));
-	whole = laying.taken;
+	learn->sort.work = carve(&at, learn->sort.work_bytes);
+	learn->assign_scratch = carve(&at, lists_assign_bytes(training.lists, dims, learn->count));
+	whole = at;
 	if (training.shape.kind != QUANTIZER_PQ)
-		return whole;
-	laying.taken = begin;
+		return (size_t) (whole - memory);
+	at = begin;
 	shape_parts(learn);
-	lay_out_means(&laying, &learn->part);
-	return laying.taken > whole ? laying.taken : whole;
+	lay_out_means(&at, &learn->part);
+	return (size_t) ((at > whole ? at : whole) - memory);
 }
 
 size_t

@@ -484,12 +484,6 @@ lists_prepare_allow(const cudaDeviceProp *device)
 {
 	const PrepareKernel kernels[] = {lists_pq_kernel<__half>, lists_pq_kernel<float>,
 									 lists_scalar_kernel<__half>, lists_scalar_kernel<float>};
-	size_t most = device->sharedMemPerBlockOptin - 4096;
-	cudaError_t error = cudaSuccess;
 
-	for (PrepareKernel kernel : kernels)
-		if (error == cudaSuccess)
-			error = cudaFuncSetAttribute((const void *) kernel,
-										 cudaFuncAttributeMaxDynamicSharedMemorySize, (int) most);
-	return error;
+	return allow_shared(kernels, device->sharedMemPerBlockOptin - 4096);
 }

@@ -15,12 +15,12 @@
 
 extern "C"
 {
+#include "engine/link_order.h"
 #include "engine/prune.h"
 }
 
 #define BATCH_MOST 16384u  /* rows of a batch, where there is memory */
 #define BATCH_LEAST 256u
-#define SHUFFLE_FROM 1024u /* links of more rows are made in random order */
 #define CODES_SHARE 16u	   /* links of a smaller part of the rows measure rows as stored: codes take
 						    * a pass over all, and few rows met were written by codes */
 
@@ -118,26 +118,6 @@ take_memory(CudaEngine *engine, CudaMirror *mirror, LinkWork *work, EngineError 
 	return status;
 }
 
-/* Put slots in random order: neighbours in a table are often alike. */
-static void
-link_shuffle(uint32_t *slots, uint32_t count)
-{
-	uint64_t random = 88172645463325252u;
-
-	for (uint32_t i = count; i > 1; i--)
-	{
-		uint32_t slot = slots[i - 1];
-		uint32_t other;
-
-		random ^= random << 13;
-		random ^= random >> 7;
-		random ^= random << 17;
-		other = (uint32_t) (random % i);
-		slots[i - 1] = slots[other];
-		slots[other] = slot;
-	}
-}
-
 /*
  * Collect what a job links, each slot once, in the order in which it will be
  * linked.
@@ -165,8 +145,7 @@ collect_slots(const CudaJob *job, LinkWork *work)
 			work->slots[work->count++] = word * 32 + (uint32_t) __builtin_ctz(bits);
 		work->bits[word] = 0;
 	}
-	if (work->count >= SHUFFLE_FROM)
-		link_shuffle(work->slots, work->count);
+	link_shuffle(work->slots, work->count);
 	return true;
 }
 

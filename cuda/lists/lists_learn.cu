@@ -190,28 +190,17 @@ lists_learn_bytes(const ListsTraining *training, uint32_t count)
 	return lay_out_learn(&learn, NULL);
 }
 
-/* Draw a sample's rows without repetition (draw_sample() of kmeans.c). */
+/* Draw a sample's rows, as kmeans.c does; `order` is as it was afterwards. */
 static void
-draw_sample(uint64_t *random, uint32_t count, uint32_t sampled, uint32_t *order, uint32_t *drawn,
-			uint32_t *sample)
+draw_sample(uint64_t *random, uint32_t count, uint32_t sampled, uint32_t *order, uint32_t *sample)
 {
+	random_draw(random, order, count, sampled);
+	memcpy(sample, order, sampled * sizeof(uint32_t));
+	/* what was put behind the sample lies in the places that rows of it had */
 	for (uint32_t i = 0; i < sampled; i++)
-	{
-		uint32_t row;
-
-		drawn[i] = i + random_below(random, count - i);
-		row = order[drawn[i]];
-		order[drawn[i]] = order[i];
-		order[i] = row;
-		sample[i] = row;
-	}
-	for (uint32_t i = sampled; i-- > 0;) /* as it was */
-	{
-		uint32_t row = order[i];
-
-		order[i] = order[drawn[i]];
-		order[drawn[i]] = row;
-	}
+		order[sample[i]] = sample[i];
+	for (uint32_t i = 0; i < sampled; i++)
+		order[i] = i;
 }
 
 /* Begin k-means of `some` sub-spaces, whose seeds are these. */
@@ -219,8 +208,7 @@ static cudaError_t
 begin_means(ListsLearn *learn, MeansView *view, uint64_t seed)
 {
 	LearnShared *shared = learn->shared;
-	uint32_t *order =
-		(uint32_t *) malloc(((size_t) view->count + view->sampled) * sizeof(uint32_t));
+	uint32_t *order = (uint32_t *) malloc((size_t) view->count * sizeof(uint32_t));
 	cudaError_t error;
 
 	if (order == NULL)
@@ -231,7 +219,7 @@ begin_means(ListsLearn *learn, MeansView *view, uint64_t seed)
 	{
 		uint64_t random = seed + at;
 
-		draw_sample(&random, view->count, view->sampled, order, order + view->count,
+		draw_sample(&random, view->count, view->sampled, order,
 					shared->sample + (size_t) at * view->sampled);
 		shared->random[at] = random;
 	}

@@ -226,9 +226,7 @@ lists_job_end(CudaEngine *engine, CudaJob *job)
 
 	if (work == NULL)
 		return;
-	for (uint32_t i = 0; i < PIECES; i++)
-		if (work->fetches[i].count > 0)
-			engine->pieces[i].held = false;
+	pieces_let_go(engine, work->fetches);
 	if (work->memory.base != 0)
 		range_release(&engine->arena, &work->memory);
 	if (!work->links)
@@ -298,7 +296,7 @@ begin_fetch(ListsWork *work)
 
 /* Take rows that have come: their lists, then their codes. */
 static void
-take_fetched(const CudaLists *lists, ListsWork *work, const Piece *piece, ListsFetch fetch)
+take_fetched(const CudaLists *lists, ListsWork *work, const Piece *piece, Fetch fetch)
 {
 	size_t code_bytes = lists->code_words * sizeof(uint32_t);
 	size_t at = work->first + fetch.first;

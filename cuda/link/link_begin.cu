@@ -223,9 +223,7 @@ link_end(CudaEngine *engine, CudaJob *job)
 
 	if (work == NULL)
 		return;
-	for (uint32_t i = 0; i < PIECES; i++)
-		if (work->fetches[i].count > 0)
-			engine->pieces[i].held = false;
+	pieces_let_go(engine, work->fetches);
 	if (work->memory.base != 0)
 		range_release(&engine->arena, &work->memory);
 	free(work->slots);

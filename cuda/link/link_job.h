@@ -44,13 +44,6 @@ typedef enum LinkCodes
 	CODES_SERVE
 } LinkCodes;
 
-/* What comes back from the device, piece by piece. */
-struct LinkFetch
-{
-	uint32_t first;
-	uint32_t count; /* 0: none */
-};
-
 /* What is known of who can be reached, in device memory; bitmaps of rows. */
 struct LinkReach
 {
@@ -108,7 +101,7 @@ struct LinkWork
 	uint64_t *result_linked;
 	uint8_t *linked_here; /* bitmap of slots this link has linked */
 
-	LinkFetch fetches[PIECES];
+	Fetch fetches[PIECES];
 };
 
 /*

@@ -197,8 +197,8 @@ bench/build/select bench/build/song bench/build/lists_code bench/build/cooc_scan
 	@$(MKDIR_P) $(@D)
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $(filter %.cu %.o,$^) -lpthread -ldl
 
-bench/build/lists: bench/kernels/measure_lists.cu $(CUDA_OBJS) $(ENGINE_OBJS)
+bench/build/lists: bench/kernels/measure_lists.cu bench/kernels/device.cuh $(CUDA_OBJS) $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
-	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $^ -lpthread -ldl
+	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $(filter %.cu %.o,$^) -lpthread -ldl
 
 -include $(patsubst %.o,%.d,$(EXTENSION_OBJS) $(ENGINE_OBJS) $(SERVER_OBJS) $(CUDA_OBJS))

@@ -138,7 +138,8 @@ measure(uint32_t rows, uint32_t parts, double noise)
 {
 	Forms		forms = {.rows = rows, .parts = parts};
 	unsigned char *codes = need(make_codes(rows, parts, noise));
-	CoocMining	mining = {codes, parts, rows, parts, 0, 1, COOC_COVER};
+	CoocMining	mining = {.codes = codes, .stride = parts, .rows = rows, .parts = parts, .seed = 1,
+						  .choice = COOC_COVER};
 	double		begin = seconds();
 	CoocSets   *sets = need(cooc_mine(&mining));
 	double		mined = seconds() - begin;

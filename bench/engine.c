@@ -71,15 +71,6 @@ run_batch(EngineQuery *queries, uint32_t count)
 }
 
 static int
-compare_seconds(const void *left, const void *right)
-{
-	double		a = *(const double *) left;
-	double		b = *(const double *) right;
-
-	return a < b ? -1 : a > b;
-}
-
-static int
 compare_counts(const void *left, const void *right)
 {
 	uint32_t	a = *(const uint32_t *) left;
@@ -149,9 +140,9 @@ measure(EngineQuery *queries, uint32_t batch)
 		if (spread.runs >= LEAST_RUNS && total > RUN_SECONDS)
 			break;
 	}
-	qsort(seconds, spread.runs, sizeof(double), compare_seconds);
-	qsort(inside, spread.runs, sizeof(double), compare_seconds);
-	qsort(queued, spread.runs, sizeof(double), compare_seconds);
+	qsort(seconds, spread.runs, sizeof(double), compare_doubles);
+	qsort(inside, spread.runs, sizeof(double), compare_doubles);
+	qsort(queued, spread.runs, sizeof(double), compare_doubles);
 	spread.least = seconds[0];
 	spread.median = seconds[spread.runs / 2];
 	spread.most = seconds[spread.runs * 9 / 10];
@@ -210,7 +201,7 @@ until_woken(EngineQuery *queries)
 		while (count == 0)
 			must(ops->poll(engine, &query, 1, &count, &error), &error, "poll");
 	}
-	qsort(seconds, 100, sizeof(double), compare_seconds);
+	qsort(seconds, 100, sizeof(double), compare_doubles);
 	return seconds[50];
 }
 
@@ -392,22 +383,9 @@ main(int argc, char **argv)
 	config.forced.search_by_rows = set.by_rows;
 	config.memory_limit = set.memory_limit;
 	config.host_rows_limit = set.host_rows;
-	ops = cpu_engine_ops();
-	if (set.library != NULL)
-	{
-		void	   *library = dlopen(set.library, RTLD_NOW | RTLD_LOCAL);
-		EngineEntry entry =
-			library != NULL ? (EngineEntry) dlsym(library, ENGINE_ENTRY_SYMBOL) : NULL;
-
-		if (entry == NULL)
-		{
-			fprintf(stderr, "%s: %s\n", set.library, dlerror());
-			return 2;
-		}
-		ops = entry();
-		if (getenv("GPUANN_EVENTS") != NULL)
-			*(void **) &device_us = dlsym(library, "gpuann_device_us");
-	}
+	ops = engine_of(set.library);
+	if (set.library != NULL && getenv("GPUANN_EVENTS") != NULL)
+		*(void **) &device_us = dlsym(dlopen(set.library, RTLD_NOW | RTLD_LOCAL), "gpuann_device_us");
 	must(ops->open(&config, &engine, &error), &error, "open");
 	ops->info(engine, &info);
 	printf("* engine %s on %s; %u x %u, degree %u, ef_construction %u, k %u\n", info.name,

@@ -17,7 +17,6 @@
  * the other rows become near-duplicates of so many first ones: 0.98 of those
  * and 0.02 of themselves. With --fine probes do not only double: 4, 6, 8, 12.
  */
-#include <dlfcn.h>
 #include <math.h>
 #include <string.h>
 
@@ -365,24 +364,6 @@ read_arguments(int argc, char **argv)
 	}
 }
 
-/* The engine that was asked for. */
-static const EngineOps *
-load_engine(void)
-{
-	void	   *object = library != NULL ? dlopen(library, RTLD_NOW | RTLD_LOCAL) : NULL;
-	EngineEntry entry;
-
-	if (library == NULL)
-		return cpu_engine_ops();
-	if (object == NULL)
-	{
-		fprintf(stderr, "%s\n", dlerror());
-		exit(1);
-	}
-	*(void **) &entry = need(dlsym(object, ENGINE_ENTRY_SYMBOL));
-	return entry();
-}
-
 int
 main(int argc, char **argv)
 {
@@ -391,7 +372,7 @@ main(int argc, char **argv)
 	EngineInfo	info;
 
 	read_arguments(argc, argv);
-	ops = load_engine();
+	ops = engine_of(library);
 	config.threads = threads;
 	config.memory_limit = library == NULL ? UINT64_C(1) << 40 : 0;
 	must(ops->open(&config, &engine, &error), &error, "open");

@@ -15,7 +15,6 @@
  * not fit on the device is in host memory, and comes from there with every
  * call, at a rate that is printed. Markdown.
  */
-#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -249,8 +248,6 @@ main(int argc, char **argv)
 					   .device = -1};
 	EngineError error;
 	MirrorInfo	info;
-	void	   *library;
-	EngineEntry entry;
 	float	   *centres;
 	char	   *vectors;
 	EngineQuery *query;
@@ -260,16 +257,14 @@ main(int argc, char **argv)
 
 	argc -= options;
 	argv += options;
-	if (argc < 4 || (library = dlopen(argv[1], RTLD_NOW)) == NULL ||
-		(entry = (EngineEntry) dlsym(library, ENGINE_ENTRY_SYMBOL)) == NULL)
+	if (argc < 4)
 	{
 		fprintf(
 			stderr,
-			"usage: exact [--way WAY] [--borders QUERIES,ROWS] LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES [FROM [DEVICE_MB HOST_MB]]]]]]\n%s\n",
-			argc < 4 ? "" : dlerror());
+			"usage: exact [--way WAY] [--borders QUERIES,ROWS] LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES [FROM [DEVICE_MB HOST_MB]]]]]]\n");
 		return 1;
 	}
-	ops = entry();
+	ops = engine_of(argv[1]);
 	rows = (uint32_t) atol(argv[2]);
 	dims = (uint32_t) atol(argv[3]);
 	type = argc > 4 ? (ElementType) atoi(argv[4]) : type;

@@ -13,7 +13,6 @@
  * found none of their ten: those whose cluster the search did not come to.
  * Markdown.
  */
-#include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -271,20 +270,7 @@ main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	parse(argc, argv);
 	config.threads = threads;
-	ops = cpu_engine_ops();
-	if (library != NULL)
-	{
-		void	   *object = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-		EngineEntry entry =
-			object != NULL ? (EngineEntry) dlsym(object, ENGINE_ENTRY_SYMBOL) : NULL;
-
-		if (entry == NULL)
-		{
-			fprintf(stderr, "%s: %s\n", library, dlerror());
-			return 2;
-		}
-		ops = entry();
-	}
+	ops = engine_of(library);
 	must(ops->open(&config, &engine, &error), &error, "open");
 	ops->info(engine, &info);
 	printf("engine %s on %s: %u x %u, %u clusters, %s; %u grown by %u%s; %u queries\n\n", info.name,

@@ -17,7 +17,6 @@
  * Random numbers are of integers and the same everywhere; what is computed from
  * them by libm may differ in its last bit.
  */
-#include <dlfcn.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -424,20 +423,7 @@ open_engine(const char *library, int threads)
 	EngineConfig config = {.device = -1, .threads = threads};
 	EngineError error = {0};
 
-	ops = cpu_engine_ops();
-	if (library != NULL)
-	{
-		void	   *object = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-		EngineEntry entry =
-			object != NULL ? (EngineEntry) dlsym(object, ENGINE_ENTRY_SYMBOL) : NULL;
-
-		if (entry == NULL)
-		{
-			fprintf(stderr, "%s: %s\n", library, dlerror());
-			exit(2);
-		}
-		ops = entry();
-	}
+	ops = engine_of(library);
 	must(ops->open(&config, &engine, &error), &error, "open");
 }
 

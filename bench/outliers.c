@@ -10,7 +10,6 @@
  * search. All times are from submit until poll has returned the last answer:
  * medians after ten warm-ups. Prints markdown.
  */
-#include <dlfcn.h>
 #include <getopt.h>
 #include <math.h>
 #include <stdio.h>
@@ -206,15 +205,6 @@ ask(Engine *engine, MirrorId mirror, SearchMethod method, uint32_t ef, uint32_t 
 	return now() - start;
 }
 
-static int
-compare_seconds(const void *left, const void *right)
-{
-	double		a = *(const double *) left;
-	double		b = *(const double *) right;
-
-	return a < b ? -1 : a > b;
-}
-
 /* The median of several batches. */
 static double
 measure(Engine *engine, MirrorId mirror, uint32_t batch)
@@ -230,7 +220,7 @@ measure(Engine *engine, MirrorId mirror, uint32_t batch)
 		if (run >= 0)
 			seconds[run] = taken;
 	}
-	qsort(seconds, set.runs, sizeof(double), compare_seconds);
+	qsort(seconds, set.runs, sizeof(double), compare_doubles);
 	return seconds[set.runs / 2];
 }
 
@@ -377,20 +367,7 @@ main(int argc, char **argv)
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	parse(argc, argv);
-	ops = cpu_engine_ops();
-	if (set.library != NULL)
-	{
-		void	   *library = dlopen(set.library, RTLD_NOW | RTLD_LOCAL);
-		EngineEntry entry =
-			library != NULL ? (EngineEntry) dlsym(library, ENGINE_ENTRY_SYMBOL) : NULL;
-
-		if (entry == NULL)
-		{
-			fprintf(stderr, "%s: %s\n", set.library, dlerror());
-			return 2;
-		}
-		ops = entry();
-	}
+	ops = engine_of(set.library);
 	base = read_vectors(set.base, set.rows);
 	asked = read_vectors(set.query, QUERIES);
 	rows = need(malloc((size_t) set.rows * set.dims * sizeof(float)));

@@ -260,13 +260,13 @@ check_identity(World *world)
 				double		wanted = estimated(world, query, list, at);
 
 				if (!(fabs(world->estimates[at] - wanted) <= slack))
-					test_fails("kind %d bits %u metric %d dims %u rows %d: %g, not %g within %g",
+					case_fails("kind %d bits %u metric %d dims %u rows %d: %g, not %g within %g",
 						 (int) world->shape.kind, world->shape.bits, (int) world->shape.metric,
 						 world->shape.dims, (int) world->kind, world->estimates[at], wanted, slack);
 				if (world->kind == ORDINARY && world->shape.bits == 8 && wanted > base / 10 &&
 					world->shape.metric == METRIC_L2 && world->shape.dims >= 64 &&
 					!(fabs(world->estimates[at] - wanted) <= 1e-3 * wanted))
-					test_fails("kind %d dims %u: %g, not %g within 1e-3", (int) world->shape.kind,
+					case_fails("kind %d dims %u: %g, not %g within 1e-3", (int) world->shape.kind,
 						 world->shape.dims, world->estimates[at], wanted);
 			}
 		}
@@ -339,7 +339,7 @@ test_bounds(void)
 							   all_dims[d] > 200 ? 8 : 40);
 					above = count_above(&world);
 					if (above > 0)
-						test_fails("kind %d bits %u metric %d dims %u rows %d: %u bounds above",
+						case_fails("kind %d bits %u metric %d dims %u rows %d: %u bounds above",
 							 (int) world.shape.kind, world.shape.bits, metric, all_dims[d], kind,
 							 above);
 					free_world(&world);
@@ -371,7 +371,7 @@ test_probable_bounds(void)
 					free_world(&world);
 				}
 			if (above > count / 25)
-				test_fails("%u bits, metric %d: %u of %u bounds above", bits, metric, above, count);
+				case_fails("%u bits, metric %d: %u of %u bounds above", bits, metric, above, count);
 		}
 	report("lower bounds of rabitq are above 4 in 100 distances at most");
 }
@@ -525,7 +525,7 @@ test_golden_bytes(void)
 			uint64_t	wanted = hashes[2 * i + (metric == METRIC_IP)];
 
 			if (hash != wanted)
-				test_fails("kind %d, %u bits, metric %d: 0x%016llX, not 0x%016llX",
+				case_fails("kind %d, %u bits, metric %d: 0x%016llX, not 0x%016llX",
 					 (int) shapes[i].kind, shapes[i].bits, metric, (unsigned long long) hash,
 					 (unsigned long long) wanted);
 		}

@@ -43,7 +43,7 @@ check_nearest(uint32_t dims, uint32_t count, uint32_t rows, double grid, double 
 				least = d < least ? d : least;
 			}
 			if (nearest[i] != best || !(distances[i] == least))
-				test_fails("level %d, %u dimensions, %u centroids, row %u: %u at %g, not %u at %g",
+				case_fails("level %d, %u dimensions, %u centroids, row %u: %u at %g, not %u at %g",
 					 (int) level, dims, count, i, nearest[i], distances[i], best, least);
 		}
 	}
@@ -158,7 +158,7 @@ check_inertia(const double *inertia, uint32_t rounds)
 {
 	for (uint32_t i = 1; i < rounds; i++)
 		if (!(inertia[i] <= inertia[i - 1] * (1 + 1e-7)))
-			test_fails("round %u: %.17g after %.17g", i, inertia[i], inertia[i - 1]);
+			case_fails("round %u: %.17g after %.17g", i, inertia[i], inertia[i - 1]);
 }
 
 static void

@@ -141,7 +141,7 @@ test_recall(void)
 			printf("# rabitq, %u bits, metric %d: %.3f\n", bits, metric, recall);
 			if (recall < before - 0.02 || (bits == 8 && recall < 0.98) ||
 				(bits == 1 && recall < 0.3))
-				test_fails("rabitq, %u bits: %.3f after %.3f", bits, recall, before);
+				case_fails("rabitq, %u bits: %.3f after %.3f", bits, recall, before);
 			before = recall;
 		}
 		before =
@@ -160,7 +160,7 @@ test_recall(void)
 
 			printf("# pq, %u bits, %u parts: %.3f\n", bits, parts, recall);
 			if (recall < before)
-				test_fails("pq, %u bits, %u parts: %.3f after %.3f", bits, parts, recall, before);
+				case_fails("pq, %u bits, %u parts: %.3f after %.3f", bits, parts, recall, before);
 			before = recall;
 		}
 		CHECK(before > 0.8);

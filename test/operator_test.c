@@ -10,14 +10,11 @@
  */
 #include <float.h>
 #include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/distance.h"
 #include "engine/operator_bounds.h"
+#include "promises.h"
 
 #define MAX_DIMS	2000
 #define ROWS		12			/* rows of a world */
@@ -183,28 +180,11 @@ operator_value(Metric metric, const SumWay *way, const float *a, const float *b,
 
 /* ---- vectors ---- */
 
-static uint64_t random_state = 1;
-
-static uint64_t
-random_word(void)
-{
-	random_state ^= random_state << 13;
-	random_state ^= random_state >> 7;
-	random_state ^= random_state << 17;
-	return random_state;
-}
-
 /* Between -1 and 1. */
 static double
 random_double(void)
 {
-	return (double) (int64_t) random_word() * 0x1p-63;
-}
-
-static int
-random_below(int n)
-{
-	return (int) (random_word() % (uint64_t) n);
+	return (double) (int64_t) random_next(&random_state) * 0x1p-63;
 }
 
 typedef enum Kind
@@ -243,9 +223,9 @@ random_element(Kind kind, const float *query, int i)
 		case OPPOSITE:
 			return -query[i] * (1 + x * 0x1p-20);
 		case SPARSE:
-			return random_below(20) == 0 ? x : 0;
+			return below(20) == 0 ? x : 0;
 		case MIXED:
-			return ldexp(x, random_below(276) - 148);
+			return ldexp(x, (int) below(276) - 148);
 		case HUGE_ELEMENTS:
 			return x * FLT_MAX;
 		case TINY_ELEMENTS:
@@ -319,13 +299,13 @@ static void
 fill_bits(float *stored, int dims)
 {
 	unsigned char *bytes = (unsigned char *) stored;
-	int			sparse = random_below(4);
+	int			sparse = (int) below(4);
 
 	for (int i = 0; i < (dims + 7) / 8; i++)
 	{
-		bytes[i] = (unsigned char) random_word();
+		bytes[i] = (unsigned char) random_next(&random_state);
 		for (int j = 0; j < sparse; j++)
-			bytes[i] &= (unsigned char) random_word();
+			bytes[i] &= (unsigned char) random_next(&random_state);
 	}
 	if (dims % 8 != 0)
 		bytes[dims / 8] &= (unsigned char) (0xFF << (8 - dims % 8));
@@ -350,14 +330,14 @@ widen_norms(const World *world, const float *wide, float *least, float *most)
 static int
 random_dims(void)
 {
-	switch (random_below(4))
+	switch (below(4))
 	{
 		case 0:
-			return 1 + random_below(4);
+			return 1 + (int) below(4);
 		case 1:
-			return 1 + random_below(64);
+			return 1 + (int) below(64);
 		default:
-			return 1 + random_below(random_below(8) == 0 ? MAX_DIMS : 300);
+			return 1 + (int) below(below(8) == 0 ? MAX_DIMS : 300);
 	}
 }
 
@@ -369,7 +349,7 @@ make_world(World *world, ElementType type, Metric metric, int number)
 				most = 0;
 
 	memset(world, 0, sizeof(*world));
-	world->several = random_below(4) == 0;
+	world->several = below(4) == 0;
 	world->type = type;
 	world->metric = metric;
 	world->kernels = distance_kernels(type, metric, SIMD_PORTABLE);
@@ -378,13 +358,13 @@ make_world(World *world, ElementType type, Metric metric, int number)
 	if (world->kind == CANCELLING)
 		world->dims += world->dims % 2;
 	if (type == ELEMENT_BIT)
-		fill_bits(world->query, world->dims -= random_below(8));
+		fill_bits(world->query, world->dims -= (int) below(8));
 	else
 		fill_vector(world, world->kind < SPARSE ? ORDINARY : world->kind, world->query,
 					world->wide_query);
 	for (int i = 0; i < ROWS; i++)
 	{
-		Kind		kind = world->several && i > 0 ? (Kind) random_below(KINDS) : world->kind;
+		Kind		kind = world->several && i > 0 ? (Kind) below(KINDS) : world->kind;
 
 		if (kind == CANCELLING && world->dims % 2 != 0)
 			kind = ORDINARY;
@@ -407,16 +387,12 @@ make_world(World *world, ElementType type, Metric metric, int number)
 
 /* ---- promises ---- */
 
-static char failure[256];
-
 static void
 fails(const World *world, int row, double value, const char *what)
 {
-	if (failure[0] == '\0')
-		snprintf(failure, sizeof(failure),
-				 "%s: kind %d, %d dimensions, distance %.17g: %.17g not in [%.17g, %.17g]", what,
-				 world->kind, world->dims, world->distances[row], value, world->least[row],
-				 world->most[row]);
+	case_fails("%s: kind %d, %d dimensions, distance %.17g: %.17g not in [%.17g, %.17g]", what,
+			   world->kind, world->dims, world->distances[row], value, world->least[row],
+			   world->most[row]);
 }
 
 /* One value of a row. */
@@ -479,14 +455,13 @@ check_width(const World *world, int row)
 }
 
 /* All promises for a type and metric. */
-static bool
+static void
 run_pair(ElementType type, Metric metric)
 {
 	static World world;
 	int			bounded = 0;
 
-	failure[0] = '\0';
-	for (int number = 0; number < WORLDS && failure[0] == '\0'; number++)
+	for (int number = 0; number < WORLDS && !case_failed(); number++)
 	{
 		make_world(&world, type, metric, number);
 		for (int row = 0; row < ROWS; row++)
@@ -496,9 +471,8 @@ run_pair(ElementType type, Metric metric)
 		}
 		bounded += !world.bounds.unbounded;
 	}
-	if (failure[0] == '\0' && bounded < WORLDS / 4)
-		snprintf(failure, sizeof(failure), "only %d worlds of %d have bounds", bounded, WORLDS);
-	return failure[0] == '\0';
+	if (bounded < WORLDS / 4)
+		case_fails("only %d worlds of %d have bounds", bounded, WORLDS);
 }
 
 /* The order of float8. */
@@ -516,24 +490,20 @@ main(void)
 	static const char *types[] = {"", "vector", "halfvec", "bit"};
 	static const char *metrics[] = {"",   "L2",		 "inner product", "cosine",
 									"L1", "Hamming", "Jaccard"};
-	int			number = 0;
-	bool		all = run_order();
+	char		promise[100];
 
-	printf("%sok %d - operator bounds: NaN comes last\n", all ? "" : "not ", ++number);
+	promises_of = "operator bounds";
+	CHECK(run_order());
+	report("NaN comes last");
 	for (int type = ELEMENT_FLOAT; type <= ELEMENT_BIT; type++)
 		for (int metric = METRIC_L2; metric <= METRIC_JACCARD; metric++)
 		{
-			bool		right;
-
 			if (!engine_has_distance((ElementType) type, (Metric) metric))
 				continue;
-			right = run_pair((ElementType) type, (Metric) metric);
-			printf("%sok %d - operator bounds: %s, %s: every value lies within\n",
-				   right ? "" : "not ", ++number, types[type], metrics[metric]);
-			if (!right)
-				printf("# %s\n", failure);
-			all &= right;
+			run_pair((ElementType) type, (Metric) metric);
+			snprintf(promise, sizeof(promise), "%s, %s: every value lies within", types[type],
+					 metrics[metric]);
+			report(promise);
 		}
-	printf("1..%d\n", number);
-	return all ? 0 : 1;
+	return promises_end();
 }

@@ -12,30 +12,47 @@ uint64_t	random_state = 1;
 
 static int	number;
 static bool all = true;
-static char failure[256];
+static char failure[512];
 
 void
-test_fails(const char *format,...)
+case_fails(const char *format,...)
 {
 	va_list		arguments;
 
-	if (failure[0] != '\0')
+	if (case_failed())
 		return;
 	va_start(arguments, format);
 	vsnprintf(failure, sizeof(failure), format, arguments);
 	va_end(arguments);
 }
 
+bool
+case_failed(void)
+{
+	return failure[0] != '\0';
+}
+
+const char *
+case_ends(void)
+{
+	static char reason[sizeof(failure)];
+
+	if (!case_failed())
+		return NULL;
+	memcpy(reason, failure, sizeof(failure));
+	failure[0] = '\0';
+	return reason;
+}
+
 void
 report(const char *promise)
 {
-	bool		right = failure[0] == '\0';
+	const char *reason = case_ends();
 
-	printf("%sok %d - %s: %s\n", right ? "" : "not ", ++number, promises_of, promise);
-	if (!right)
-		printf("# %s\n", failure);
-	all &= right;
-	failure[0] = '\0';
+	printf("%sok %d - %s: %s\n", reason == NULL ? "" : "not ", ++number, promises_of, promise);
+	if (reason != NULL)
+		printf("# %s\n", reason);
+	all &= reason == NULL;
 }
 
 int

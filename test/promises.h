@@ -17,18 +17,22 @@
 /* What is tested: it stands before each promise. */
 extern const char *promises_of;
 
-/* Let the running test fail; the first reason counts. */
-extern void test_fails(const char *format,...) __attribute__((format(printf, 1, 2)));
+/* Let the running case fail; the first reason counts. */
+extern void case_fails(const char *format,...) __attribute__((format(printf, 1, 2)));
+extern bool case_failed(void);
 
 #define CHECK(condition) \
 	do \
 	{ \
 		if (!(condition)) \
-			test_fails("%s, line %d: %s", __FILE__, __LINE__, #condition); \
+			case_fails("%s, line %d: %s", __FILE__, __LINE__, #condition); \
 	} while (0)
 
-/* End a test. */
+/* End a case, with a line of TAP. */
 extern void report(const char *promise);
+
+/* Likewise, without: the reason why it has failed, or NULL. */
+extern const char *case_ends(void);
 
 /* End all of them; the exit status. */
 extern int	promises_end(void);

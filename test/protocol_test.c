@@ -11,7 +11,6 @@
  * here, in a forked process, so that the sanitizers see it; the others do so
  * where there is no server. One called *-tsan runs only the cases of threads.
  */
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -29,27 +28,6 @@
 
 TestOptions test_options = {
 	.engine = "cpu", .requests = REQUESTS, .storm_requests = STORM_REQUESTS, .clients = 32};
-
-static char failure[512];
-
-/* Fail the running case; the first reason counts. */
-void
-case_fails(const char *format,...)
-{
-	va_list		arguments;
-
-	if (failure[0] != '\0')
-		return;
-	va_start(arguments, format);
-	vsnprintf(failure, sizeof(failure), format, arguments);
-	va_end(arguments);
-}
-
-bool
-case_failed(void)
-{
-	return failure[0] != '\0';
-}
 
 /* Whether a case was asked for. */
 static bool
@@ -158,19 +136,20 @@ main(int argc, char **argv)
 		for (const TestCase *test = groups[group]; test->name != NULL; test++)
 		{
 			int64_t		begun = now_us();
+			const char *reason;
 
 			if (!wanted(test->name, argc - first, argv + first) ||
 				(is_called(argv[0], "-tsan") && groups[group] != thread_cases))
 				continue;
-			failure[0] = '\0';
 			test->run();
-			if (failure[0] == '\0')
+			reason = case_ends();
+			if (reason == NULL)
 				printf("ok %s\n", test->name);
 			else
-				printf("not ok %s: %s\n", test->name, failure);
+				printf("not ok %s: %s\n", test->name, reason);
 			if (getenv("GPUANN_TEST_TIMES") != NULL)
 				printf("# %.2f s\n", (double) (now_us() - begun) / 1e6);
-			*(failure[0] == '\0' ? &passed : &failed) += 1;
+			*(reason == NULL ? &passed : &failed) += 1;
 		}
 	snprintf(lock, sizeof(lock), "%s/lock", test_options.directory);
 	unlink(lock);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "promises.h"
 #include "server/transitions.h"
 #include "server/spin_wait.h"
 
@@ -23,10 +24,6 @@
 #define LONG_MS			20000	/* nothing takes as long, on the slowest machine */
 
 /* ---- protocol_test.c ---- */
-
-/* Fail the running case; the first reason counts. */
-extern void case_fails(const char *format,...) __attribute__((format(printf, 1, 2)));
-extern bool case_failed(void);
 
 /* Leave a case that has failed. */
 #define REQUIRE(condition, ...) \

@@ -5,27 +5,15 @@
  *		the dimensions, large elements and lengths.
  */
 #include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/quantizer/int8.h"
+#include "promises.h"
 
 #define MOST_DIMS	800
 #define ROWS		64
 
-static int	tests;
-static int	failures;
 static uint64_t state = 1;
-
-static void
-say(bool good, const char *what)
-{
-	printf("%sok %d - quantizer: %s\n", good ? "" : "not ", ++tests, what);
-	failures += !good;
-}
 
 /* About normal, of variance 1. */
 static float
@@ -204,17 +192,16 @@ check_estimates(bool square)
 
 	for (uint32_t dims = 24; dims <= 768; dims = dims == 24 ? 100 : dims == 100 ? 128 : dims + 320)
 	{
-		bool		good = estimates_hold(square, dims, 0, 0, 0, false) &&
-			estimates_hold(square, dims, 1, 200, 0, false) &&
-			estimates_hold(square, dims, 4, 20, 0, false) &&
-			estimates_hold(square, dims, 8, 4, 0, false) &&
-			estimates_hold(square, dims, 2, 1, 100, false) &&
-			estimates_hold(square, dims, 0, 0, 0, true) &&
-			estimates_hold(square, dims, 3, 50, 0, true);
-
+		CHECK(estimates_hold(square, dims, 0, 0, 0, false));
+		CHECK(estimates_hold(square, dims, 1, 200, 0, false));
+		CHECK(estimates_hold(square, dims, 4, 20, 0, false));
+		CHECK(estimates_hold(square, dims, 8, 4, 0, false));
+		CHECK(estimates_hold(square, dims, 2, 1, 100, false));
+		CHECK(estimates_hold(square, dims, 0, 0, 0, true));
+		CHECK(estimates_hold(square, dims, 3, 50, 0, true));
 		snprintf(text, sizeof(text), "estimates of %s, %u dimensions",
 				 square ? "squared distances" : "products", dims);
-		say(good, text);
+		report(text);
 	}
 }
 
@@ -247,12 +234,16 @@ limits_hold(void)
 int
 main(void)
 {
-	say(rotations_keep_products(), "rotations keep lengths and products");
-	say(rotations_permute(), "places are a permutation");
-	say(rotations_spread(), "a large element is spread");
+	promises_of = "quantizer";
+	CHECK(rotations_keep_products());
+	report("rotations keep lengths and products");
+	CHECK(rotations_permute());
+	report("places are a permutation");
+	CHECK(rotations_spread());
+	report("a large element is spread");
 	check_estimates(true);
 	check_estimates(false);
-	say(limits_hold(), "rows at the offsets and rows far away");
-	printf("1..%d\n", tests);
-	return failures > 0;
+	CHECK(limits_hold());
+	report("rows at the offsets and rows far away");
+	return promises_end();
 }

@@ -3,7 +3,7 @@
 #
 #   conformance       test/conformance*.c and the engine
 #   conformance-san   the same, with AddressSanitizer and UndefinedBehaviorSanitizer
-#   NAME_test         test/NAME_test*.c and the engine, protocol_test also the server without its main.c; each also as NAME_test-san
+#   NAME_test         test/NAME_test*.c, promises.c and the engine, protocol_test also the server without its main.c; each also as NAME_test-san
 #                     and, with ThreadSanitizer, NAME_test-tsan
 #   NAME_engine.so    test/NAME_engine.c: an engine for tests, loaded at run time; fault_engine.so has the CPU engine in it
 #   NAME_preload.so   test/NAME_preload.c: for LD_PRELOAD
@@ -34,8 +34,7 @@ TEST_SERVER_SOURCES = $(filter-out src/server/main.c,$(wildcard src/server/*.c))
 TEST_SERVER = $(patsubst src/server/%.c,$(TEST_BUILD)/server/%.o,$(TEST_SERVER_SOURCES))
 # $(1): a test program, $(2): what it has if it has the server.
 WITH_SERVER = $(if $(filter protocol_test,$(1)),$(2))
-# Tests of promises (test/promises.h) share a file.
-TEST_SOURCES = $(wildcard test/$(1)*.c) $(if $(filter units_test codes_test,$(1)),test/promises.c)
+TEST_SOURCES = $(wildcard test/$(1)*.c) test/promises.c
 SAN = $(patsubst %.o,$(TEST_BUILD)/san/%.o,$(1))
 TSAN = $(patsubst %.o,$(TEST_BUILD)/tsan/%.o,$(1))
 TEST_OBJECT = $(patsubst test/%.c,$(TEST_BUILD)/%.o,$(1))

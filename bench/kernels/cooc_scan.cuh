@@ -7,7 +7,7 @@
  * to G queries whose tables lie side by side in shared memory; a warp takes a
  * block of codes at a time, a lane a code.
  *
- *		plain	four codes a word of 32 bits; the engine's own loop (pq8_sums),
+ *		plain	four codes a word of 32 bits; the engine's own loop (pq_sums),
  *				or one for 16 sub-spaces with all loads before the look-ups
  *		words	two a word of 32 bits, as many for all codes of a block; behind
  *				the tables lie the sums of the list's combinations, which the
@@ -117,7 +117,7 @@ template <int G, bool UNROLLED> struct PlainForm
 
 		if (!UNROLLED)
 		{
-			pq8_sums<G>(view.lists, words, tables, sums);
+			pq_sums<G, uint16_t, 8>(view.lists, words, tables, sums);
 			return;
 		}
 		const EntriesOf<G, uint16_t> *entries = (const EntriesOf<G, uint16_t> *) tables;

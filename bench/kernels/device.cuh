@@ -20,6 +20,27 @@ must(cudaError_t error, const char *what)
 	exit(1);
 }
 
+/* Memory of the device, with room behind it that may be read. */
+template <typename T>
+static T *
+device_memory(size_t count)
+{
+	void *memory;
+
+	must(cudaMalloc(&memory, count * sizeof(T) + 256), "device memory");
+	return (T *) memory;
+}
+
+template <typename T>
+static T *
+to_device(const std::vector<T> &from)
+{
+	T *memory = device_memory<T>(from.size());
+
+	must(cudaMemcpy(memory, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "copy");
+	return memory;
+}
+
 /*
  * The median time of work that goes through a stream, in microseconds, over a
  * number of runs, after warm-up runs that do not count.

@@ -61,26 +61,6 @@ static cudaDeviceProp device;
 
 /* ---- the device ---- */
 
-template <typename T>
-static T *
-device_memory(size_t count)
-{
-	T *memory;
-
-	must(cudaMalloc((void **) &memory, count * sizeof(T) + 256), "memory");
-	return memory;
-}
-
-template <typename T>
-static T *
-to_device(const std::vector<T> &from)
-{
-	T *memory = device_memory<T>(from.size());
-
-	must(cudaMemcpy(memory, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "copy");
-	return memory;
-}
-
 /* Lists on the device. */
 struct OnDevice
 {

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "bench/kernels/device.cuh"
 #include "cuda/lists/lists_estimate.cuh"
 
 extern "C"
@@ -45,40 +46,11 @@ static std::vector<uint32_t> all_probes = {8, 16, 32, 64},
 							 batches = {1, 64, 256, 2560, 10000};
 static cudaStream_t stream;
 
-static void
-must(cudaError_t error, const char *what)
-{
-	if (error == cudaSuccess)
-		return;
-	fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-	exit(1);
-}
-
 static double
 now()
 {
 	return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
 		.count();
-}
-
-template <typename T>
-static T *
-device_memory(size_t count)
-{
-	void *memory;
-
-	must(cudaMalloc(&memory, count * sizeof(T) + 256), "device memory");
-	return (T *) memory;
-}
-
-template <typename T>
-static T *
-to_device(const std::vector<T> &from)
-{
-	T *memory = device_memory<T>(from.size());
-
-	must(cudaMemcpy(memory, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "copy");
-	return memory;
 }
 
 /* ---- rows, lists ---- */

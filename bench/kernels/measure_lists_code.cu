@@ -30,16 +30,6 @@ static struct
 	std::vector<uint32_t> dims;
 } set = {1000000, 4096, 10, 20000, 5, {128, 768}};
 
-template <typename T>
-static T *
-device_memory(size_t count)
-{
-	T *memory;
-
-	must(cudaMalloc((void **) &memory, (count > 0 ? count : 1) * sizeof(T)), "memory");
-	return memory;
-}
-
 __device__ static inline uint32_t
 hashed(uint64_t z)
 {

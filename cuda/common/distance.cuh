@@ -175,6 +175,19 @@ exact_sum(const Q *query, const T *row, uint32_t dims, bool active)
 }
 
 /*
+ * The sum of eight lanes, one of I10's accumulators each; in all of them. Whole
+ * warps.
+ */
+__device__ static inline double
+sum_of_eight(double sum)
+{
+	/* a sum of two is the same in either order */
+	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 4));
+	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 2));
+	return __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 1));
+}
+
+/*
  * The exact distance that a sum stands for; squared norms matter for cosine
  * only.
  */
@@ -371,10 +384,7 @@ wide_sum(const float *query, const T *row, uint32_t dims, bool active)
 		for (uint32_t i = threadIdx.x % EXACT_LANES; i < dims; i += EXACT_LANES)
 			add_term<TERM>(&sum, query[i * STEP], (float) row[i * ROW_STEP]);
 	}
-	/* a sum of two is the same in either order */
-	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 4));
-	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 2));
-	return __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 1));
+	return sum_of_eight(sum);
 }
 
 /*

@@ -52,6 +52,29 @@ extern EngineStatus gpu_failed(const Failure *failure, EngineError *error);
 
 #define GPU(failure, call) gpu_check((failure), (call), #call)
 
+/* Let a kernel (NULL: none) have so much dynamic shared memory. */
+template <typename... Arguments>
+static inline cudaError_t
+allow_shared(void (*kernel)(Arguments...), size_t bytes)
+{
+	return kernel == NULL
+			   ? cudaSuccess
+			   : cudaFuncSetAttribute((const void *) kernel,
+									  cudaFuncAttributeMaxDynamicSharedMemorySize, (int) bytes);
+}
+
+/* Likewise all kernels of a table. */
+template <typename Kernels, size_t COUNT>
+static inline cudaError_t
+allow_shared(Kernels (&kernels)[COUNT], size_t bytes)
+{
+	cudaError_t error = cudaSuccess;
+
+	for (size_t i = 0; i < COUNT && error == cudaSuccess; i++)
+		error = allow_shared(kernels[i], bytes);
+	return error;
+}
+
 /* Smallest power of two that is at least n (and at least 1). */
 __host__ __device__ static inline uint32_t
 power_of_two(uint32_t n)
@@ -67,6 +90,17 @@ static inline size_t
 round_up(size_t n, size_t unit)
 {
 	return (n + unit - 1) / unit * unit;
+}
+
+/* Take an array of `count` from *at on, which moves to the next 256 bytes. */
+template <typename T = unsigned char>
+static inline T *
+carve(unsigned char **at, size_t count)
+{
+	T *place = (T *) *at;
+
+	*at += round_up(count * sizeof(T), 256);
+	return place;
 }
 
 #endif /* GPUANN_CUDA_GPU_H */

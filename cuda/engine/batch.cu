@@ -475,6 +475,23 @@ launch_pending(const CudaEngine *engine, const BatchStream *bstream, const Batch
 	return error;
 }
 
+/* A batch that answers to pinned memory, where its queries may lie too. */
+static BatchView
+pinned_view(const BatchStream *bstream)
+{
+	BatchView view = bstream->view;
+
+	view.heads = bstream->heads;
+	view.results = bstream->results;
+	if (bstream->read_in_place)
+	{
+		view.queries = bstream->queries;
+		view.vectors = bstream->vectors;
+	}
+	view.generation = bstream->generation;
+	return view;
+}
+
 static cudaError_t
 launch_graph(const CudaEngine *engine, const BatchStream *bstream, const BatchFill *fill)
 {
@@ -483,16 +500,8 @@ launch_graph(const CudaEngine *engine, const BatchStream *bstream, const BatchFi
 
 	memset(&launch, 0, sizeof(launch));
 	launch.mirror = searched_view(engine, bstream->mirror);
-	launch.batch = bstream->view;
-	launch.batch.heads = bstream->heads;
-	launch.batch.results = bstream->results;
+	launch.batch = pinned_view(bstream);
 	launch.batch.traces = bstream->traces;
-	if (bstream->read_in_place)
-	{
-		launch.batch.queries = bstream->queries;
-		launch.batch.vectors = bstream->vectors;
-	}
-	launch.batch.generation = bstream->generation;
 	launch.batch.state += LISTS_ROOM;
 	launch.reference = bstream->kind == BATCH_REFERENCE;
 	launch.batch.state_stride = graph_search_state_bytes(
@@ -522,15 +531,7 @@ launch_lists(const CudaEngine *engine, const BatchStream *bstream, const BatchFi
 
 	memset(&launch, 0, sizeof(launch));
 	launch.mirror = mirror_view(bstream->mirror);
-	launch.batch = bstream->view;
-	launch.batch.heads = bstream->heads;
-	launch.batch.results = bstream->results;
-	if (bstream->read_in_place)
-	{
-		launch.batch.queries = bstream->queries;
-		launch.batch.vectors = bstream->vectors;
-	}
-	launch.batch.generation = bstream->generation;
+	launch.batch = pinned_view(bstream);
 	launch.lists = lists_view(bstream->mirror);
 	launch.queries = bstream->ntasks;
 	launch.max_k = fill->max_k;

@@ -17,29 +17,19 @@
 
 #define PREFETCHED 16u /* results of a task */
 
-/* Take `bytes` of memory from *at on. */
-static unsigned char *
-stream_carve(unsigned char **at, size_t bytes)
-{
-	unsigned char *place = *at;
-
-	*at += round_up(bytes, 256);
-	return place;
-}
-
 /* Lay the arrays of a batch stream out in pinned memory; at NULL measures. */
 static size_t
 lay_out_pinned(BatchStream *bstream, unsigned char *at)
 {
 	unsigned char *start = at;
 
-	bstream->flag = (uint32_t *) stream_carve(&at, sizeof(uint32_t));
-	bstream->input = stream_carve(&at, INPUT_ROOM);
+	bstream->flag = carve<uint32_t>(&at, 1);
+	bstream->input = carve(&at, INPUT_ROOM);
 	bstream->queries = (DeviceQuery *) bstream->input;
-	bstream->bitmaps = stream_carve(&at, BITMAP_STAGED);
-	bstream->heads = (DeviceHead *) stream_carve(&at, STREAM_QUERIES * sizeof(DeviceHead));
-	bstream->results = (SearchResult *) stream_carve(&at, RESULT_ROOM * sizeof(SearchResult));
-	bstream->traces = (uint32_t *) stream_carve(&at, TRACE_ROOM * sizeof(uint32_t));
+	bstream->bitmaps = carve(&at, BITMAP_STAGED);
+	bstream->heads = carve<DeviceHead>(&at, STREAM_QUERIES);
+	bstream->results = carve<SearchResult>(&at, RESULT_ROOM);
+	bstream->traces = carve<uint32_t>(&at, TRACE_ROOM);
 	return (size_t) (at - start);
 }
 
@@ -49,12 +39,12 @@ lay_out_device(BatchStream *bstream, unsigned char *at, size_t state_bytes)
 {
 	unsigned char *start = at;
 
-	bstream->view.queries = (const DeviceQuery *) stream_carve(&at, INPUT_ROOM);
-	bstream->view.ended = (uint32_t *) stream_carve(&at, sizeof(uint32_t));
-	bstream->table = stream_carve(&at, fused_table_bytes());
-	bstream->view.heads = (DeviceHead *) stream_carve(&at, STREAM_QUERIES * sizeof(DeviceHead));
-	bstream->view.results = (SearchResult *) stream_carve(&at, RESULT_ROOM * sizeof(SearchResult));
-	bstream->view.state = stream_carve(&at, state_bytes);
+	bstream->view.queries = (const DeviceQuery *) carve(&at, INPUT_ROOM);
+	bstream->view.ended = carve<uint32_t>(&at, 1);
+	bstream->table = carve(&at, fused_table_bytes());
+	bstream->view.heads = carve<DeviceHead>(&at, STREAM_QUERIES);
+	bstream->view.results = carve<SearchResult>(&at, RESULT_ROOM);
+	bstream->view.state = carve(&at, state_bytes);
 	return (size_t) (at - start);
 }
 

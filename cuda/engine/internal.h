@@ -374,6 +374,13 @@ struct Piece
 	cudaEvent_t done;
 };
 
+/* What a job has on its way here in a piece: units, from the first on. */
+struct Fetch
+{
+	uint32_t first;
+	uint32_t count; /* 0: nothing */
+};
+
 /*
  * The kind that the last graph query was found to be of: those that come
  * together are mostly alike.
@@ -654,6 +661,8 @@ extern void piece_release(CudaJob *job);
 extern bool piece_send_fence(CudaEngine *engine, CudaJob *job);
 /* A piece that is not in flight, to be sent; NULL: there is none. */
 extern Piece *piece_free(CudaEngine *engine);
+/* Give up what was on its way here, one fetch for each piece. */
+extern void pieces_let_go(CudaEngine *engine, const Fetch *fetches);
 /* Note that a piece is on its way. */
 extern bool piece_send(CudaEngine *engine, CudaJob *job, Piece *piece);
 

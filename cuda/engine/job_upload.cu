@@ -119,6 +119,14 @@ piece_free(CudaEngine *engine)
 	return NULL;
 }
 
+void
+pieces_let_go(CudaEngine *engine, const Fetch *fetches)
+{
+	for (uint32_t i = 0; i < PIECES; i++)
+		if (fetches[i].count > 0)
+			engine->pieces[i].held = false;
+}
+
 /* CUDA's thread: a piece has been applied. */
 static void
 piece_applied(void *arg)

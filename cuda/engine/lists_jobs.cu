@@ -24,14 +24,6 @@
 #define PASS_LEAST 64u	  /* rows that memory must do for */
 #define BUSY_SHARE 8u	  /* of a pass, while queries are about */
 #define LARGE_PAGE ((size_t) 2 << 20)
-static unsigned char *
-work_carve(unsigned char **at, size_t bytes)
-{
-	unsigned char *place = *at;
-
-	*at += round_up(bytes, 256);
-	return place;
-}
 
 /* Lay out what a link's passes of so many rows need; at NULL measures. */
 static size_t
@@ -40,15 +32,14 @@ lay_out_pass(ListsWork *work, const CudaLists *lists, uint32_t rows, unsigned ch
 	unsigned char *start = at;
 	uint32_t dims = lists->shape.dims;
 
-	work->device_rows = (float *) work_carve(&at, (size_t) rows * dims * sizeof(float));
-	work->device_numbers = (uint32_t *) work_carve(&at, rows * sizeof(uint32_t));
+	work->device_rows = carve<float>(&at, (size_t) rows * dims);
+	work->device_numbers = carve<uint32_t>(&at, rows);
 	for (int side = 0; side < 2; side++)
 	{
-		work->side_slots[side] = (uint32_t *) work_carve(&at, rows * sizeof(uint32_t));
-		work->side_codes[side] =
-			(uint32_t *) work_carve(&at, (size_t) rows * lists->code_words * sizeof(uint32_t));
+		work->side_slots[side] = carve<uint32_t>(&at, rows);
+		work->side_codes[side] = carve<uint32_t>(&at, (size_t) rows * lists->code_words);
 	}
-	work->scratch = work_carve(&at, lists_assign_bytes(lists->count, dims, rows));
+	work->scratch = carve(&at, lists_assign_bytes(lists->count, dims, rows));
 	return (size_t) (at - start);
 }
 
@@ -235,9 +226,7 @@ lists_job_end(CudaEngine *engine, CudaJob *job)
 
 	if (work == NULL)
 		return;
-	for (uint32_t i = 0; i < PIECES; i++)
-		if (work->fetches[i].count > 0)
-			engine->pieces[i].held = false;
+	pieces_let_go(engine, work->fetches);
 	if (work->memory.base != 0)
 		range_release(&engine->arena, &work->memory);
 	if (!work->links)
@@ -307,7 +296,7 @@ begin_fetch(ListsWork *work)
 
 /* Take rows that have come: their lists, then their codes. */
 static void
-take_fetched(const CudaLists *lists, ListsWork *work, const Piece *piece, ListsFetch fetch)
+take_fetched(const CudaLists *lists, ListsWork *work, const Piece *piece, Fetch fetch)
 {
 	size_t code_bytes = lists->code_words * sizeof(uint32_t);
 	size_t at = work->first + fetch.first;

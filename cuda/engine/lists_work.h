@@ -22,13 +22,6 @@ typedef enum ListsPhase
 	LISTS_OVER
 } ListsPhase;
 
-/* Rows on their way here. */
-struct ListsFetch
-{
-	uint32_t first; /* of the pass */
-	uint32_t count; /* 0: none */
-};
-
 struct ListsWork
 {
 	ListsPhase phase;
@@ -43,7 +36,7 @@ struct ListsWork
 	uint32_t sent; /* rows of the pass that have been asked for, */
 	uint32_t got;  /* and are here */
 	uint32_t ahead; /* rows of the next pass, if that is on its way already */
-	ListsFetch fetches[PIECES];
+	Fetch fetches[PIECES]; /* rows of the pass */
 
 	/* of the pass, on the host */
 	uint32_t *places; /* NO_SLOT: left out */

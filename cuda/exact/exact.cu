@@ -179,16 +179,14 @@ cudaError_t
 exact_prepare(size_t shared_room, const EngineForced *forced)
 {
 	int bytes = (int) (shared_room - 1024); /* less than 1 KB is declared statically */
-	cudaError_t error = cudaFuncSetAttribute((const void *) exact_merge_kernel,
-											 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+	cudaError_t error = allow_shared(exact_merge_kernel, (size_t) bytes);
 
 	way = forced->exact;
 	tiles_asked = forced->tiles_queries > 0;
 	tile_rows =
 		forced->exact_tile > 0 && forced->exact_tile < EXACT_TILE ? forced->exact_tile : EXACT_TILE;
-	for (int i = 0; i < TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
-		error = cudaFuncSetAttribute((const void *) keys_kernels[i],
-									 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+	if (error == cudaSuccess)
+		error = allow_shared(keys_kernels, (size_t) bytes);
 	if (error == cudaSuccess)
 		error = scan_prepare(bytes);
 	if (error == cudaSuccess)

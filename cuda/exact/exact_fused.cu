@@ -50,7 +50,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/exact/exact_fused_end.cuh"
 #include "cuda/exact/exact_fused_warps.cuh"
 
 #define TEAM 8u			/* threads per row of ordinary length */
@@ -386,33 +385,16 @@ __launch_bounds__(MAX_THREADS, 1) exact_fused_kernel(const MirrorView mirror, co
 {
 	__shared__ FusedBlock<G> block;
 	DYNAMIC_SHARED(at);
-	size_t bytes;
-	FusedMemory memory = lay_out(plan, G, at, &bytes);
-	uint32_t warp = threadIdx.x / WARP;
-	unsigned char *ring = memory.ring + warp * plan.stages * plan.stage_bytes;
-	Pieces pieces = pieces_of(mirror, plan);
-	uint32_t dead = 0;
 
-	if (warp < plan.warps)
-	{
-		dead = load_dead_words(mirror, plan, pieces.first + warp);
-		ring_init(block.filled[warp], plan.stages);
-		fill_stage(mirror, plan, &block, pieces, ring, 0, warp);
-	}
-	begin_queries<T, TERM>(mirror, batch, plan, carried, &block, memory);
-	/*
-	 * after the queries and the first stages were requested, so that these
-	 * arrive first
-	 */
-	for (uint32_t i = 1; warp < plan.warps && i < plan.stages; i++)
-		fill_stage(mirror, plan, &block, pieces, ring, i, warp + i * plan.warps);
-	__syncwarp();
-	if (warp < plan.warps)
-		search_pieces<T, TERM>(mirror, plan, &block, memory, pieces, ring, dead);
-	else
-		serve_bounds<T, TERM>(mirror, plan, &block, memory, pieces);
-	if (write_candidates(plan, &block, memory))
-		fused_answer(mirror, batch, plan, &block, memory);
+	run_fused_block<T, TERM>(
+		mirror, batch, plan, carried, &block, at,
+		[&](const Pieces &pieces, unsigned char *ring, uint32_t stage) {
+			fill_stage(mirror, plan, &block, pieces, ring, stage,
+					   threadIdx.x / WARP + stage * plan.warps);
+		},
+		[&](const FusedMemory &memory, const Pieces &pieces, unsigned char *ring, uint32_t dead) {
+			search_pieces<T, TERM>(mirror, plan, &block, memory, pieces, ring, dead);
+		});
 }
 
 /* --- launching ------------------------------------------------------------ */
@@ -463,15 +445,8 @@ fused_prepare(size_t room)
 	room -= sizeof(FusedBlock<FUSED_QUERIES>) + RING_ALIGNED;
 	shared_room = room / RING_ALIGNED * RING_ALIGNED;
 	in_groups = error == cudaSuccess && attributes.ptxVersion < 90;
-	for (int i = 0; i < GROUPS * TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
-	{
-		FusedKernel kernel = fused_kernels[i / TYPES_AND_TERMS_COUNT][i % TYPES_AND_TERMS_COUNT];
-
-		if (kernel != NULL)
-			error = cudaFuncSetAttribute((const void *) kernel,
-										 cudaFuncAttributeMaxDynamicSharedMemorySize,
-										 (int) shared_room);
-	}
+	if (error == cudaSuccess)
+		error = allow_shared(fused_kernels, shared_room);
 	return error == cudaSuccess ? products_prepare(shared_room) : error;
 }
 

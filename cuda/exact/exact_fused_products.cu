@@ -19,7 +19,6 @@
  * Bounds. As in exact_fused.cu, but warps wait until the samples of all blocks
  * have given one: a block's own, one per warp and query, are too few.
  */
-#include "cuda/exact/exact_fused_end.cuh"
 #include "cuda/exact/exact_fused_warps.cuh"
 #include "cuda/exact/products.cuh"
 
@@ -325,34 +324,16 @@ __launch_bounds__(MAX_THREADS, 1)
 #ifdef HAS_COPIES
 	__shared__ FusedBlock<G> block;
 	DYNAMIC_SHARED(at);
-	size_t bytes;
-	FusedMemory memory = lay_out(plan, G, at, &bytes);
-	uint32_t warp = threadIdx.x / WARP;
-	unsigned char *ring = memory.ring + warp * plan.stages * plan.stage_bytes;
-	Pieces pieces = pieces_of(mirror, plan);
-	ProductsFeed feed = {pieces.first + warp, 0};
-	uint32_t dead = 0;
+	ProductsFeed feed = {pieces_of(mirror, plan).first + threadIdx.x / WARP, 0};
 
-	if (warp < plan.warps)
-	{
-		dead = load_dead_words(mirror, plan, feed.piece);
-		ring_init(block.filled[warp], plan.stages);
-		feed_stage(mirror, plan, &block, pieces, ring, 0, &feed);
-	}
-	begin_queries<T, TERM>(mirror, batch, plan, carried, &block, memory);
-	/*
-	 * after the queries and the first stages were requested, so that these
-	 * arrive first
-	 */
-	for (uint32_t i = 1; warp < plan.warps && i < plan.stages; i++)
-		feed_stage(mirror, plan, &block, pieces, ring, i, &feed);
-	__syncwarp();
-	if (warp < plan.warps)
-		search_products<T, TERM>(mirror, plan, &block, memory, pieces, ring, &feed, dead);
-	else
-		serve_bounds<T, TERM>(mirror, plan, &block, memory, pieces);
-	if (write_candidates(plan, &block, memory))
-		fused_answer(mirror, batch, plan, &block, memory);
+	run_fused_block<T, TERM>(
+		mirror, batch, plan, carried, &block, at,
+		[&](const Pieces &pieces, unsigned char *ring, uint32_t stage) {
+			feed_stage(mirror, plan, &block, pieces, ring, stage, &feed);
+		},
+		[&](const FusedMemory &memory, const Pieces &pieces, unsigned char *ring, uint32_t dead) {
+			search_products<T, TERM>(mirror, plan, &block, memory, pieces, ring, &feed, dead);
+		});
 #endif
 }
 
@@ -368,12 +349,7 @@ static const FusedKernel products_kernels[2][2] = {
 cudaError_t
 products_prepare(size_t room)
 {
-	cudaError_t error = cudaSuccess;
-
-	for (int i = 0; i < 4 && error == cudaSuccess; i++)
-		error = cudaFuncSetAttribute((const void *) products_kernels[i / 2][i % 2],
-									 cudaFuncAttributeMaxDynamicSharedMemorySize, (int) room);
-	return error;
+	return allow_shared(products_kernels, room);
 }
 
 FusedKernel

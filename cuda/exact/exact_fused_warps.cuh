@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "cuda/exact/exact_fused.cuh"
+#include "cuda/exact/exact_fused_end.cuh"
 #include "cuda/exact/products.cuh"
 
 #define PAUSE_NS 100u /* ns */
@@ -389,6 +389,46 @@ wait_for_bounds(const FusedPlan &plan, const FusedBlock<G> &block)
 			break;
 		PAUSE(PAUSE_NS);
 	}
+}
+
+/*
+ * What a block does: its warps search pieces, but for one, which serves bounds.
+ * fill(pieces, ring, stage) starts filling a stage of the warp's ring for the
+ * first time; search(memory, pieces, ring, dead) searches what comes there.
+ */
+template <typename T, int TERM, int G, typename Fill, typename Search>
+__device__ static inline void
+run_fused_block(const MirrorView &mirror, const BatchView &batch, const FusedPlan &plan,
+				const FusedQueries &carried, FusedBlock<G> *block, unsigned char *at,
+				const Fill &fill, const Search &search)
+{
+	size_t bytes;
+	FusedMemory memory = lay_out(plan, G, at, &bytes);
+	uint32_t warp = threadIdx.x / WARP;
+	unsigned char *ring = memory.ring + warp * plan.stages * plan.stage_bytes;
+	Pieces pieces = pieces_of(mirror, plan);
+	uint32_t dead = 0;
+
+	if (warp < plan.warps)
+	{
+		dead = load_dead_words(mirror, plan, pieces.first + warp);
+		ring_init(block->filled[warp], plan.stages);
+		fill(pieces, ring, 0);
+	}
+	begin_queries<T, TERM>(mirror, batch, plan, carried, block, memory);
+	/*
+	 * after the queries and the first stages were requested, so that these
+	 * arrive first
+	 */
+	for (uint32_t i = 1; warp < plan.warps && i < plan.stages; i++)
+		fill(pieces, ring, i);
+	__syncwarp();
+	if (warp < plan.warps)
+		search(memory, pieces, ring, dead);
+	else
+		serve_bounds<T, TERM>(mirror, plan, block, memory, pieces);
+	if (write_candidates(plan, block, memory))
+		fused_answer(mirror, batch, plan, block, memory);
 }
 
 #endif /* GPUANN_CUDA_EXACT_FUSED_WARPS_CUH */

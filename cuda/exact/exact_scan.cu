@@ -392,17 +392,9 @@ static const ScanKernel group_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(G
 cudaError_t
 scan_prepare(int bytes)
 {
-	cudaError_t error = cudaSuccess;
+	cudaError_t error = allow_shared(alone_kernels, (size_t) bytes);
 
-	for (int i = 0; i < TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
-	{
-		error = cudaFuncSetAttribute((const void *) alone_kernels[i],
-									 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-		if (error == cudaSuccess)
-			error = cudaFuncSetAttribute((const void *) group_kernels[i],
-										 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-	}
-	return error;
+	return error == cudaSuccess ? allow_shared(group_kernels, (size_t) bytes) : error;
 }
 
 /* Number of queries in a group, and the shared memory of a block. */

@@ -472,22 +472,15 @@ static uint32_t least_queries,
 cudaError_t
 tiles_prepare(int bytes, const EngineForced *forced)
 {
-	cudaError_t error = cudaSuccess;
+	cudaError_t error = allow_shared(tiles_kernels, (size_t) bytes);
 
 	shared_room = (size_t) bytes;
 	least_queries = forced->tiles_queries > 0 ? forced->tiles_queries : MIN_QUERIES;
 	least_rows = forced->tiles_queries > 0 ? forced->tiles_rows : MIN_ROWS;
-	for (int i = 0; i < 4 && error == cudaSuccess; i++)
-	{
-		error = cudaFuncSetAttribute((const void *) tiles_kernels[i / 2][i % 2],
-									 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-		if (error == cudaSuccess)
-			error = cudaFuncSetAttribute((const void *) rank_kernels[i / 2][i % 2],
-										 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-		if (error == cudaSuccess)
-			error = cudaFuncSetAttribute((const void *) begin_kernels[i / 2],
-										 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-	}
+	if (error == cudaSuccess)
+		error = allow_shared(rank_kernels, shared_room);
+	if (error == cudaSuccess)
+		error = allow_shared(begin_kernels, shared_room);
 	return error == cudaSuccess ? wgmma_prepare(bytes, forced->tiles_products) : error;
 }
 
@@ -517,16 +510,6 @@ tiles_can(const ExactLaunch *launch, bool forced)
 		   (forced || (launch->queries >= least_queries && launch->mirror.rows >= least_rows));
 }
 
-/* Take `bytes` of memory at *at, and advance it. */
-static unsigned char *
-tiles_carve(unsigned char **at, size_t bytes)
-{
-	unsigned char *place = *at;
-
-	*at += round_up(bytes, 256);
-	return place;
-}
-
 /*
  * Lay out the tables in the batch's state; *at is advanced to the remaining
  * memory.
@@ -543,17 +526,17 @@ lay_out_tables(const ExactLaunch *launch, unsigned char **at)
 	tables.room = CANDIDATES;
 	tables.error = tensor_error(launch->type, launch->mirror.dims);
 	tables.prepared_stride = tiled_bytes(launch->mirror.stride);
-	tables.bounds = (Key *) tiles_carve(at, n * sizeof(Key));
-	tables.norms = (double *) tiles_carve(at, n * sizeof(double));
-	tables.limits = (Limit *) tiles_carve(at, n * sizeof(Limit));
-	tables.counts = (uint32_t *) tiles_carve(at, n * sizeof(uint32_t));
-	tables.spilled = (uint32_t *) tiles_carve(at, n * sizeof(uint32_t));
-	tables.only = (uint32_t *) tiles_carve(at, (n + 1) * sizeof(uint32_t));
-	tables.nbest = (uint32_t *) tiles_carve(at, n * sizeof(uint32_t));
-	tables.best.key = (Key *) tiles_carve(at, n * launch->max_k * sizeof(Key));
-	tables.best.slot = (uint32_t *) tiles_carve(at, n * launch->max_k * sizeof(uint32_t));
-	tables.candidates = (uint32_t *) tiles_carve(at, n * CANDIDATES * sizeof(uint32_t));
-	tables.prepared = tiles_carve(at, n * tables.prepared_stride);
+	tables.bounds = carve<Key>(at, n);
+	tables.norms = carve<double>(at, n);
+	tables.limits = carve<Limit>(at, n);
+	tables.counts = carve<uint32_t>(at, n);
+	tables.spilled = carve<uint32_t>(at, n);
+	tables.only = carve<uint32_t>(at, n + 1);
+	tables.nbest = carve<uint32_t>(at, n);
+	tables.best.key = carve<Key>(at, n * launch->max_k);
+	tables.best.slot = carve<uint32_t>(at, n * launch->max_k);
+	tables.candidates = carve<uint32_t>(at, n * CANDIDATES);
+	tables.prepared = carve(at, n * tables.prepared_stride);
 	return tables;
 }
 

@@ -577,14 +577,12 @@ wgmma_prepare(int bytes, uint32_t products)
 		(void) cudaGetLastError();
 		return cudaSuccess;
 	}
-	for (int i = 0; i < 12; i++)
-		if (cudaFuncSetAttribute((const void *) wgmma_kernels[i / 6][i / 2 % 3][i % 2],
-								 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) != cudaSuccess)
-		{
-			(void) cudaGetLastError(); /* not built for this device: tiles are multiplied by single
-									    * warps */
-			return cudaSuccess;
-		}
+	if (allow_shared(wgmma_kernels, (size_t) bytes) != cudaSuccess)
+	{
+		/* not built for this device: tiles are multiplied by single warps */
+		(void) cudaGetLastError();
+		return cudaSuccess;
+	}
 	shared_room = (size_t) bytes - SWIZZLED_BYTES;
 	return cudaSuccess;
 }

@@ -319,14 +319,8 @@ graph_search_state_bytes(const MirrorView *mirror, bool reference, uint32_t max_
 cudaError_t
 graph_search_prepare(const cudaDeviceProp *device)
 {
-	cudaError_t error = cudaSuccess;
-
 	shared_most = (uint32_t) device->sharedMemPerBlockOptin - (uint32_t) sizeof(GraphShared) - 64;
-	for (int i = 0; i < MEASURES * TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
-		error = cudaFuncSetAttribute((const void *) graph_kernels[i % MEASURES][i / MEASURES],
-									 cudaFuncAttributeMaxDynamicSharedMemorySize,
-									 (int) shared_most);
-	return error;
+	return allow_shared(graph_kernels, shared_most);
 }
 
 cudaError_t

@@ -233,9 +233,7 @@ walk_prepare(const cudaDeviceProp *device)
 	{
 		WalkKernel kernel =
 			walk_kernel_of((i & 1) ? ELEMENT_HALF : ELEMENT_FLOAT, (i & 2) != 0, i / 8, (i & 4));
-		cudaError_t error =
-			cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-								 (int) WALK_SHARED_MOST);
+		cudaError_t error = allow_shared(kernel, WALK_SHARED_MOST);
 
 		if (error != cudaSuccess)
 			return error;

@@ -13,28 +13,14 @@
  * Rows are measured as stored until codes are known to serve, then by codes
  * (link_codes.cu); what these wrote is put in order at the end.
  *
- * Batches grow with what is linked. Memory of a link is taken when it begins,
- * of a smaller batch where a large one does not fit, and given back at its end;
- * where even the smallest does not fit the link is refused. So it is where rows
- * are in host memory.
+ * Batches grow with what is linked. What a link takes when it begins:
+ * link_begin.cu.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "cuda/graph/entry_points.h"
 #include "cuda/link/link_job.h"
 
-extern "C"
-{
-#include "engine/prune.h"
-}
-
-#define BATCH_MOST 16384u
-#define BATCH_LEAST 256u
 #define BATCH_FIRST 64u	  /* rows of the first batch of an empty graph: candidates of one another */
 #define BATCH_DOUBLING 256u /* up to here batches are as large as the graph */
-#define BATCH_SHARE 8u	   /* then at most this part of it */
-#define SHUFFLE_FROM 1024u /* links of more rows are made in random order */
 #define BLOCKS_OF_SM 6u	   /* of a link, on an SM at a time: a fifth of its registers and more is
 						    * for queries, whenever they come */
 #define CODE_BLOCKS_OF_SM 5u /* likewise, of kernels that measure codes: these have 80 registers */
@@ -51,267 +37,8 @@ extern "C"
 #define CODES_FROM 4096u
 #endif
 #define CODES_GROWTH 4u		/* they are judged again when the graph has grown so much */
-#define CODES_SHARE 16u		/* links of a smaller part of the rows measure rows as stored: codes
-							 * take a pass over all, and few rows met were written by codes */
 #define ORDERED_ROWS 16u	/* of a warp, of a piece's unit */
 #define EDGES_OF_GROUP 4u  /* edges back that are taken to have one target */
-
-/* Let go of everything that a link has but its result. */
-void
-link_end(CudaEngine *engine, CudaJob *job)
-{
-	LinkWork *work = job->work;
-
-	if (work == NULL)
-		return;
-	for (uint32_t i = 0; i < PIECES; i++)
-		if (work->fetches[i].count > 0)
-			engine->pieces[i].held = false;
-	if (work->memory.base != 0)
-		range_release(&engine->arena, &work->memory);
-	free(work->slots);
-	free(work->left_out);
-	free(work->bits);
-	free(work->linked_here);
-	free(work);
-	job->work = NULL;
-}
-
-void
-link_free_result(CudaJob *job)
-{
-	free((void *) job->link.slots);
-	free((void *) job->link.rows);
-	free((void *) job->link.seeds);
-	free((void *) job->link.linked);
-	free((void *) job->link.codes);
-	free((void *) job->link.floats);
-	memset(&job->link, 0, sizeof(job->link));
-}
-
-/* --- beginning ------------------------------------------------------------ */
-
-static unsigned char *
-link_carve(unsigned char **at, size_t bytes)
-{
-	unsigned char *place = *at;
-
-	*at += round_up(bytes, 256);
-	return place;
-}
-
-static bool
-has_far_rows(const CudaMirror *mirror)
-{
-	return mirror->rows > mirror_near_rows(mirror);
-}
-
-/* Whether links of a mirror may measure codes. */
-static bool
-has_codes_to_link(const CudaMirror *mirror)
-{
-	return mirror->has_code_room && !mirror->codes_rotated && mirror->spec.metric != METRIC_L1;
-}
-
-/* Whether a link measures rows by codes once there are any that serve. */
-static bool
-may_use_codes(const CudaMirror *mirror, const LinkWork *work)
-{
-	return !work->repairs && has_codes_to_link(mirror) &&
-		   (has_far_rows(mirror) || (uint64_t) work->count * CODES_SHARE >= mirror->rows);
-}
-
-/* Lay a link's memory out from `at` on; returns its bytes. */
-static size_t
-link_lay_out(const CudaMirror *mirror, LinkWork *work, unsigned char *at)
-{
-	unsigned char *start = at;
-	LinkBatch *batch = &work->batch;
-	size_t rows = work->most;
-	size_t edges = rows * mirror->spec.degree;
-
-	work->device_slots = (uint32_t *) link_carve(&at, (size_t) work->count * sizeof(uint32_t));
-	work->starts = (uint32_t *) link_carve(&at, LINK_FROM * sizeof(uint32_t));
-	batch->changed =
-		(uint32_t *) link_carve(&at, ((size_t) mirror->rows + 31) / 32 * sizeof(uint32_t));
-	batch->candidates = (LinkEntry *) link_carve(&at, rows * batch->room * sizeof(LinkEntry));
-	batch->ncandidates = (uint32_t *) link_carve(&at, rows * sizeof(uint32_t));
-	batch->equals = (uint32_t *) link_carve(&at, rows * LINK_EQUALS * sizeof(uint32_t));
-	batch->chosen = (uint32_t *) link_carve(&at, edges * sizeof(uint32_t));
-	batch->groups = (uint32_t *) link_carve(&at, edges * sizeof(uint32_t));
-	batch->group_places = (uint32_t *) link_carve(&at, (LINK_REGIONS + 1) * sizeof(uint32_t));
-	batch->ngroups = batch->group_places + LINK_REGIONS;
-	batch->regions = link_carve(&at, mirror->rows);
-	batch->near = (uint32_t *) link_carve(&at, rows * ENTRY_CHOICES * sizeof(uint32_t));
-	work->turns = (uint32_t *) link_carve(&at, rows * sizeof(uint32_t));
-	for (int i = 0; i < 2; i++)
-	{
-		work->edges.side[i].key = (Key *) link_carve(&at, edges * sizeof(Key));
-		work->edges.side[i].slot = (uint32_t *) link_carve(&at, edges * sizeof(uint32_t));
-	}
-	work->edges.work = link_carve(&at, work->edges.work_bytes);
-	work->terms = NULL;
-	if (may_use_codes(mirror, work))
-	{
-		work->terms = (int32_t *) link_carve(&at, (size_t) mirror->rows * sizeof(int32_t));
-		batch->kept_counts = link_carve(&at, mirror->rows);
-	}
-	at += link_reach_lay_out(&work->reach, mirror->rows, at);
-	return (size_t) (at - start);
-}
-
-/* Take the device memory of a link, for smaller batches if need be. */
-static EngineStatus
-take_memory(CudaEngine *engine, CudaMirror *mirror, LinkWork *work, EngineError *error)
-{
-	EngineStatus status = ENGINE_NO_MEMORY;
-	uint32_t linked = mirror->linked + work->count;
-
-	work->most = BATCH_MOST;
-	while (work->most > BATCH_LEAST && work->most / 2 >= work->count)
-		work->most /= 2;
-	/* no batch is larger than this part of what there will be */
-	while (work->most > BATCH_LEAST && work->most / 2 >= linked / BATCH_SHARE)
-		work->most /= 2;
-	for (; work->most >= BATCH_LEAST && status == ENGINE_NO_MEMORY; work->most /= 2)
-	{
-		size_t bytes;
-
-		if (!GPU(&engine->failure, entry_sort_bytes(work->most * mirror->spec.degree,
-													&work->edges.work_bytes)))
-			return gpu_failed(&engine->failure, error);
-		bytes = link_lay_out(mirror, work, (unsigned char *) 256);
-		status = range_reserve(&engine->arena, &work->memory, PART_STATE, bytes, error);
-		if (status == ENGINE_OK)
-			status = range_grow(&engine->arena, &work->memory, bytes, error);
-		if (status == ENGINE_OK)
-		{
-			link_lay_out(mirror, work, (unsigned char *) work->memory.base);
-			return ENGINE_OK;
-		}
-		if (work->memory.base != 0)
-			range_release(&engine->arena, &work->memory);
-	}
-	return status;
-}
-
-/* Put slots in random order: neighbours in a table are often alike. */
-static void
-link_shuffle(uint32_t *slots, uint32_t count)
-{
-	uint64_t random = 88172645463325252u;
-
-	for (uint32_t i = count; i > 1; i--)
-	{
-		uint32_t slot = slots[i - 1];
-		uint32_t other;
-
-		random ^= random << 13;
-		random ^= random >> 7;
-		random ^= random << 17;
-		other = (uint32_t) (random % i);
-		slots[i - 1] = slots[other];
-		slots[other] = slot;
-	}
-}
-
-/*
- * Collect what a job links, each slot once, in the order in which it will be
- * linked.
- */
-static bool
-collect_slots(const CudaJob *job, LinkWork *work)
-{
-	const CudaMirror *mirror = job->mirror;
-	const uint32_t *from = job->in.slots != NULL ? job->in.slots : mirror->listed;
-	uint32_t room = job->in.slots != NULL ? job->in.count : mirror->nlisted;
-
-	if (work->repairs)
-		return link_collect_repair(job, work);
-	work->slots_room = room + 1;
-	work->slots = (uint32_t *) malloc(((size_t) room + 1) * sizeof(uint32_t));
-	if (work->slots == NULL)
-		return false;
-	for (uint32_t i = 0; i < room; i++)
-		if (from[i] < mirror->rows && (mirror->states[from[i]] & SLOT_PENDING) &&
-			!(mirror->states[from[i]] & SLOT_DEAD))
-			work->bits[from[i] / 32] |= 1u << (from[i] % 32);
-	for (uint32_t word = 0; word <= mirror->rows / 32; word++)
-	{
-		for (uint32_t bits = work->bits[word]; bits != 0; bits &= bits - 1)
-			work->slots[work->count++] = word * 32 + (uint32_t) __builtin_ctz(bits);
-		work->bits[word] = 0;
-	}
-	if (work->count >= SHUFFLE_FROM)
-		link_shuffle(work->slots, work->count);
-	return true;
-}
-
-/*
- * Whether the device can link a mirror as it is; if not, job->error says why.
- */
-static bool
-link_can(const CudaEngine *engine, CudaJob *job)
-{
-	const CudaMirror *mirror = job->mirror;
-	MirrorView view = mirror_view(mirror);
-	size_t most = engine->device.sharedMemPerBlockOptin;
-
-	/*
-	 * Over the bus, links by stored rows take longer than on processors: 42
-	 * beside 28 us a row of 512 bytes, and repairs 17 us.
-	 */
-	if (has_far_rows(mirror) && (job->in.kind == JOB_REPAIR || !has_codes_to_link(mirror)))
-		engine_error(&job->error, ENGINE_UNSUPPORTED,
-					 job->in.kind == JOB_REPAIR
-						 ? "rows of this mirror are in host memory: they are not repaired on the device"
-						 : "rows of this mirror are in host memory and have no codes: they are not linked on the device");
-	else if (link_walk_bytes(&view, job->in.ef_construction) > most - 1024 ||
-			 (job->in.kind == JOB_REPAIR && link_repair_bytes(mirror->spec.degree) > most))
-		engine_error(&job->error, ENGINE_UNSUPPORTED,
-					 "rows of %u dimensions are not linked on the device with %u candidates",
-					 mirror->spec.dims, job->in.ef_construction);
-	else
-		return true;
-	return false;
-}
-
-EngineStatus
-link_begin(CudaEngine *engine, CudaJob *job)
-{
-	CudaMirror *mirror = job->mirror;
-	LinkWork *work;
-	EngineStatus status;
-
-	if (!link_can(engine, job))
-		return ENGINE_UNSUPPORTED;
-	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
-	job->work = work = (LinkWork *) calloc(1, sizeof(*work));
-	if (work == NULL)
-		return ENGINE_NO_MEMORY;
-	work->batch.ef = job->in.ef_construction;
-	work->repairs = work->batch.repairs = job->in.kind == JOB_REPAIR;
-	work->batch.room = work->batch.ef + LINK_PATH + (work->repairs ? mirror->spec.degree : 0);
-	work->batch.max_equal = PRUNE_MAX_EQUAL(mirror->spec.degree);
-	work->linked_here = (uint8_t *) calloc((size_t) mirror->rows / 8 + 1, 1);
-	work->bits = (uint32_t *) calloc((size_t) mirror->rows / 32 + 1, sizeof(uint32_t));
-	if (work->linked_here == NULL || work->bits == NULL || !collect_slots(job, work))
-		return ENGINE_NO_MEMORY;
-	status = take_memory(engine, mirror, work, &job->error);
-	if (status != ENGINE_OK)
-		return status;
-	work->left_out = (uint32_t *) malloc(work->most * sizeof(uint32_t));
-	if (work->left_out == NULL)
-		return ENGINE_NO_MEMORY;
-	job_counts(engine, &job->work_bytes,
-			   ((uint64_t) work->slots_room + work->most) * sizeof(uint32_t) +
-				   2 * ((uint64_t) mirror->rows / 8));
-	memset(&job->error, 0, sizeof(job->error));
-	work->batch.graph = (uint32_t *) mirror->graph.base;
-	job->shown_total = work->count;
-	work->phase = work->repairs ? LINK_BROKEN : LINK_SLOTS;
-	return ENGINE_OK;
-}
 
 /* --- pieces --------------------------------------------------------------- */
 
@@ -397,7 +124,7 @@ begin_batch(CudaJob *job)
 {
 	LinkWork *work = job->work;
 	uint32_t linked = job->mirror->linked + work->first;
-	uint32_t rows = work->repairs ? work->most : linked / BATCH_SHARE;
+	uint32_t rows = work->repairs ? work->most : linked / LINK_BATCH_SHARE;
 
 	if (rows < BATCH_DOUBLING)
 		rows = linked < BATCH_FIRST		 ? BATCH_FIRST

@@ -6,11 +6,11 @@
  * A link takes its rows batch by batch. Every row of a batch searches the graph
  * as it stood before the batch (link_walk.cu); then each row's neighbours are
  * chosen, rows are written, and edges back are given to their targets, group by
- * group (link_rows.cu, by codes link_codes.cu). What is not reached in the end
- * gets a way in (link_connectivity.cu). The rules are those of src/engine
- * (prune.c, prune_incremental.c, connectivity.c); the outcome depends on
- * neither the number of blocks nor how a batch is cut into launches. Driven by
- * link.cu.
+ * group (link_rows.cu; by codes link_codes.cu, link_codes_back.cu). What is not
+ * reached in the end gets a way in (link_connectivity.cu). The rules are those
+ * of src/engine (prune.c, prune_incremental.c, connectivity.c); the outcome
+ * depends on neither the number of blocks nor how a batch is cut into launches.
+ * Driven by link.cu.
  */
 #ifndef GPUANN_CUDA_LINK_H
 #define GPUANN_CUDA_LINK_H
@@ -94,7 +94,8 @@ struct LinkPart
 extern cudaError_t link_walk_prepare(size_t shared_room);
 extern cudaError_t link_rows_prepare(size_t shared_room);
 extern cudaError_t link_repair_prepare(size_t shared_room);
-extern cudaError_t link_codes_prepare(size_t shared_room);
+extern cudaError_t link_codes_prepare(size_t shared_room); /* those of link_codes_back.cu too */
+extern cudaError_t link_back_codes_prepare(size_t shared_room);
 
 /* Let the rows of a batch that have chosen lists take turns by regions. */
 extern cudaError_t link_turns_launch(const LinkBatch *batch, cudaStream_t stream);

@@ -25,6 +25,20 @@
 #include "cuda/link/link_measure.cuh"
 #include "cuda/graph/graph_search_codes.cuh"
 
+/* Pairs of a type and a term that have codes. */
+#define CODED_PAIRS_COUNT 4
+#define CODED_PAIRS(of) \
+	{ \
+		of(float, TERM_PRODUCT), of(float, TERM_SQUARE), of(__half, TERM_PRODUCT), \
+			of(__half, TERM_SQUARE) \
+	}
+
+static inline int
+coded_pair(const MirrorView *mirror)
+{
+	return (mirror->type == ELEMENT_HALF ? 2 : 0) + (mirror->metric == METRIC_L2);
+}
+
 /* The key of a distance by codes. */
 template <int TERM>
 __device__ static inline uint32_t
@@ -178,6 +192,20 @@ code_products(const MirrorView &mirror, const uint32_t *rows, const uint32_t *co
 }
 
 #endif /* EMULATED */
+
+/* A warp has code_products of so many rows and columns at a time. */
+#define TILE_ROWS 16u
+#define TILE_COLUMNS 32u
+#define COLUMN_TILES 4
+
+/* Sixteen rows that meet others, as code_products has them. */
+struct TileRows
+{
+	uint32_t slots[2];
+	uint32_t keys[2];
+	int terms[2];
+	int margins[2]; /* of newcomers */
+};
 
 /* Four bits of a ballot, every second place of a byte. */
 __device__ static inline uint32_t

@@ -237,16 +237,17 @@ row_blocks(CudaEngine *engine, const CudaJob *job)
 size_t
 link_reach_lay_out(LinkReach *reach, uint32_t rows, unsigned char *at)
 {
-	size_t bits = round_up(((size_t) rows + 31) / 32 * sizeof(uint32_t), 256);
+	unsigned char *start = at;
+	size_t words = ((size_t) rows + 31) / 32;
 
-	reach->reached = (uint32_t *) at;
-	reach->expanded = (uint32_t *) (at + bits);
-	reach->selected = (uint32_t *) (at + 2 * bits);
-	reach->wanted = (uint32_t *) (at + 3 * bits);
-	reach->found = (uint32_t *) (at + 4 * bits);
+	reach->reached = carve<uint32_t>(&at, words);
+	reach->expanded = carve<uint32_t>(&at, words);
+	reach->selected = carve<uint32_t>(&at, words);
+	reach->wanted = carve<uint32_t>(&at, words);
+	reach->found = carve<uint32_t>(&at, 2);
 	reach->attached = reach->found + 1;
-	reach->edges_in = (uint32_t *) (at + 4 * bits + 256);
-	return 4 * bits + 256 + (size_t) rows * sizeof(uint32_t);
+	reach->edges_in = carve<uint32_t>(&at, rows);
+	return (size_t) (at - start);
 }
 
 /*

@@ -10,6 +10,8 @@
 #include "cuda/link/link.h"
 #include "cuda/common/sort.h"
 
+#define LINK_BATCH_SHARE 8u /* a batch is at most this part of the graph, but for small ones */
+
 /* What a link does next. */
 typedef enum LinkPhase
 {
@@ -41,13 +43,6 @@ typedef enum LinkCodes
 	CODES_UNJUDGED, /* not yet */
 	CODES_SERVE
 } LinkCodes;
-
-/* What comes back from the device, piece by piece. */
-struct LinkFetch
-{
-	uint32_t first;
-	uint32_t count; /* 0: none */
-};
 
 /* What is known of who can be reached, in device memory; bitmaps of rows. */
 struct LinkReach
@@ -106,13 +101,13 @@ struct LinkWork
 	uint64_t *result_linked;
 	uint8_t *linked_here; /* bitmap of slots this link has linked */
 
-	LinkFetch fetches[PIECES];
+	Fetch fetches[PIECES];
 };
 
 /*
- * Take what a link needs. ENGINE_UNSUPPORTED: the device cannot link this
- * mirror as it is; ENGINE_NO_MEMORY: not now. job->error says why, and nothing
- * has changed.
+ * link_begin.cu. Take what a link needs. ENGINE_UNSUPPORTED: the device cannot
+ * link this mirror as it is; ENGINE_NO_MEMORY: not now. job->error says why,
+ * and nothing has changed.
  */
 extern EngineStatus link_begin(CudaEngine *engine, CudaJob *job);
 /*

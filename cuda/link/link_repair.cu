@@ -400,16 +400,7 @@ static const GatherKernel gather_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERM
 cudaError_t
 link_repair_prepare(size_t shared_room)
 {
-	for (int i = 0; i < TYPES_AND_TERMS_COUNT; i++)
-	{
-		cudaError_t error =
-			cudaFuncSetAttribute((const void *) gather_kernels[i],
-								 cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_room);
-
-		if (error != cudaSuccess)
-			return error;
-	}
-	return cudaSuccess;
+	return allow_shared(gather_kernels, shared_room);
 }
 
 size_t

@@ -103,7 +103,7 @@ send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t first, uint3
 
 /* Take what has come. */
 static void
-take_fetch(CudaJob *job, const Piece *piece, LinkFetch fetch)
+take_fetch(CudaJob *job, const Piece *piece, Fetch fetch)
 {
 	LinkWork *work = job->work;
 	uint32_t degree = job->mirror->spec.degree;

@@ -502,17 +502,9 @@ choose_bytes(uint32_t degree, uint32_t room)
 cudaError_t
 link_rows_prepare(size_t shared_room)
 {
-	for (int i = 0; i < 2 * TYPES_AND_TERMS_COUNT; i++)
-	{
-		const void *kernel =
-			(i & 1) ? (const void *) choose_kernels[i / 2] : (const void *) back_kernels[i / 2];
-		cudaError_t error = cudaFuncSetAttribute(
-			kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_room);
+	cudaError_t error = allow_shared(choose_kernels, shared_room);
 
-		if (error != cudaSuccess)
-			return error;
-	}
-	return cudaSuccess;
+	return error == cudaSuccess ? allow_shared(back_kernels, shared_room) : error;
 }
 
 cudaError_t

@@ -3,7 +3,7 @@
  *		What a warp does with one row of the graph, however distances are
  *		measured: choosing neighbours (prune.c's rule), and taking in newcomers
  *		(prune_incremental.c's). link_rows.cu has kernels that measure stored
- *		rows, link_codes.cu those that measure codes.
+ *		rows, link_codes.cu and link_codes_back.cu those that measure codes.
  */
 #ifndef GPUANN_CUDA_LINK_ROWS_CUH
 #define GPUANN_CUDA_LINK_ROWS_CUH

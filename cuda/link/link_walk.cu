@@ -508,19 +508,10 @@ link_walk_bytes(const MirrorView *mirror, uint32_t ef)
 cudaError_t
 link_walk_prepare(size_t shared_room)
 {
-	for (int i = 0; i < 2 * TYPES_AND_TERMS_COUNT; i++)
-	{
-		LinkWalkKernel kernel = (i & 1) ? code_walk_kernels[i / 2] : link_walk_kernels[i / 2];
-		cudaError_t error =
-			kernel == NULL ? cudaSuccess
-						   : cudaFuncSetAttribute((const void *) kernel,
-												  cudaFuncAttributeMaxDynamicSharedMemorySize,
-												  (int) (shared_room - sizeof(LinkShared) - 64));
+	size_t room = shared_room - sizeof(LinkShared) - 64;
+	cudaError_t error = allow_shared(link_walk_kernels, room);
 
-		if (error != cudaSuccess)
-			return error;
-	}
-	return cudaSuccess;
+	return error == cudaSuccess ? allow_shared(code_walk_kernels, room) : error;
 }
 
 cudaError_t

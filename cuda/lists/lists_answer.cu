@@ -661,12 +661,6 @@ lists_answer_launch(const ListsStep *step)
 cudaError_t
 lists_answer_allow(const cudaDeviceProp *device)
 {
-	cudaError_t error = cudaSuccess;
-
 	(void) device;
-	for (AnswerKernel kernel : answer_kernels)
-		if (error == cudaSuccess)
-			error = cudaFuncSetAttribute((const void *) kernel,
-										 cudaFuncAttributeMaxDynamicSharedMemorySize, 90 * 1024);
-	return error;
+	return allow_shared(answer_kernels, 90 * 1024);
 }

@@ -536,11 +536,9 @@ lists_code_prepare(const cudaDeviceProp *device)
 	lay_out(2, NULL, &bytes[0]);
 	lay_out(3, NULL, &bytes[1]);
 	stages_of = 2 * (bytes[1] + 1024) <= device->sharedMemPerMultiprocessor ? 3 : 2;
-	error = cudaFuncSetAttribute((const void *) assign_kernel<2>,
-								 cudaFuncAttributeMaxDynamicSharedMemorySize, (int) bytes[0]);
+	error = allow_shared(assign_kernel<2>, bytes[0]);
 	if (error == cudaSuccess && stages_of == 3)
-		error = cudaFuncSetAttribute((const void *) assign_kernel<3>,
-									 cudaFuncAttributeMaxDynamicSharedMemorySize, (int) bytes[1]);
+		error = allow_shared(assign_kernel<3>, bytes[1]);
 	return error;
 }
 
@@ -561,26 +559,20 @@ lay_out_tables(AssignTables *tables, uint32_t lists, uint32_t dims, uint32_t row
 			   unsigned char *scratch)
 {
 	size_t pitch = round_up(dims, TILE_HALVES);
-	size_t taken = 0;
-	auto take = [&](size_t bytes) {
-		unsigned char *at = scratch + taken;
-
-		taken += round_up(bytes, 256);
-		return at;
-	};
+	unsigned char *at = scratch;
 
 	tables->pitch = (uint32_t) pitch;
-	tables->mean = (float *) take(dims * sizeof(float));
-	tables->list_halves = (__half *) take(lists * pitch * sizeof(__half));
-	tables->list_spans = (ListSpan *) take(lists * sizeof(ListSpan));
-	tables->row_halves = (__half *) take(rows * pitch * sizeof(__half));
-	tables->row_spans = (RowSpan *) take(rows * sizeof(RowSpan));
-	tables->notes = (Note *) take((size_t) rows * NOTES * sizeof(Note));
-	tables->counts = (uint32_t *) take(rows * sizeof(uint32_t));
-	tables->bounds = (uint32_t *) take(rows * sizeof(uint32_t));
-	tables->open = (uint32_t *) take(rows * sizeof(uint32_t));
-	tables->nopen = (uint32_t *) take(sizeof(uint32_t));
-	return taken;
+	tables->mean = carve<float>(&at, dims);
+	tables->list_halves = carve<__half>(&at, lists * pitch);
+	tables->list_spans = carve<ListSpan>(&at, lists);
+	tables->row_halves = carve<__half>(&at, rows * pitch);
+	tables->row_spans = carve<RowSpan>(&at, rows);
+	tables->notes = carve<Note>(&at, (size_t) rows * NOTES);
+	tables->counts = carve<uint32_t>(&at, rows);
+	tables->bounds = carve<uint32_t>(&at, rows);
+	tables->open = carve<uint32_t>(&at, rows);
+	tables->nopen = carve<uint32_t>(&at, 1);
+	return (size_t) (at - scratch);
 }
 
 size_t

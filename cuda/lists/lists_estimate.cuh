@@ -171,14 +171,15 @@ struct alignas(G * sizeof(E)) EntriesOf
 	E entry[G];
 };
 
-template <int G>
+/* Add the table's entries, of type E, for the parts of a code, of BITS each. */
+template <int G, typename E, uint32_t BITS>
 __device__ static inline void
-pq8_sums(const ListsView &lists, const uint32_t *words, const uint32_t *table, int *sums)
+pq_sums(const ListsView &lists, const uint32_t *words, const uint32_t *table, int *sums)
 {
-	typedef EntriesOf<G, uint16_t> Found;
+	typedef EntriesOf<G, E> Found;
 	const Found *entries = (const Found *) table;
-	uint32_t count = lists.shape.parts / 4;
-	uint32_t rest = lists.shape.parts % 4;
+	uint32_t count = lists.shape.parts / (32 / BITS);
+	uint32_t rest = lists.shape.parts % (32 / BITS);
 
 #pragma unroll 2
 	for (uint32_t w = 0; w < count + (rest != 0); w++)
@@ -186,39 +187,11 @@ pq8_sums(const ListsView &lists, const uint32_t *words, const uint32_t *table, i
 		uint32_t code = __ldg(words + w * LIST_PLACES);
 
 #pragma unroll
-		for (uint32_t i = 0; i < 4; i++, entries += 256)
+		for (uint32_t i = 0; i < 32 / BITS; i++, entries += 1u << BITS)
 		{
 			if (w == count && i >= rest)
 				break;
-			Found found = entries[code >> (8 * i) & 255];
-
-#pragma unroll
-			for (int g = 0; g < G; g++)
-				sums[g] += found.entry[g];
-		}
-	}
-}
-
-template <int G>
-__device__ static inline void
-pq4_sums(const ListsView &lists, const uint32_t *words, const uint32_t *table, int *sums)
-{
-	typedef EntriesOf<G, uint8_t> Found;
-	const Found *entries = (const Found *) table;
-	uint32_t count = lists.shape.parts / 8;
-	uint32_t rest = lists.shape.parts % 8;
-
-#pragma unroll 2
-	for (uint32_t w = 0; w < count + (rest != 0); w++)
-	{
-		uint32_t code = __ldg(words + w * LIST_PLACES);
-
-#pragma unroll
-		for (uint32_t i = 0; i < 8; i++, entries += 16)
-		{
-			if (w == count && i >= rest)
-				break;
-			Found found = entries[code >> (4 * i) & 15];
+			Found found = entries[code >> (BITS * i) & ((1u << BITS) - 1)];
 
 #pragma unroll
 			for (int g = 0; g < G; g++)
@@ -243,9 +216,9 @@ code_sums(const ListsView &lists, const uint32_t *words, const uint32_t *table, 
 	else if (KIND == CODE_RABITQ)
 		rabitq_sums<G>(lists, words, table, sums);
 	else if (KIND == CODE_PQ8)
-		pq8_sums<G>(lists, words, table, sums);
+		pq_sums<G, uint16_t, 8>(lists, words, table, sums);
 	else
-		pq4_sums<G>(lists, words, table, sums);
+		pq_sums<G, uint8_t, 4>(lists, words, table, sums);
 }
 
 /*

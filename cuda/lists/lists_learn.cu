@@ -78,42 +78,25 @@ struct ListsLearn
 	uint32_t done;
 };
 
-/* Memory that is laid out one array after the other. */
-struct Laying
-{
-	unsigned char *at;
-	size_t taken;
-
-	template <typename T>
-	T *
-	take(size_t count)
-	{
-		T *place = (T *) (at + taken);
-
-		taken += round_up(count * sizeof(T), 256);
-		return place;
-	}
-};
-
 /* What k-means of some sub-spaces, or of whole rows, has for each. */
 static void
-lay_out_means(Laying *laying, MeansView *view)
+lay_out_means(unsigned char **at, MeansView *view)
 {
 	uint32_t most = view->count > view->sampled ? view->count : view->sampled;
 
 	view->run_room = (most + KMEANS_RUN - 1) / KMEANS_RUN;
-	view->sample = laying->take<uint32_t>((size_t) view->some * view->sampled);
-	view->nearness = laying->take<double>((size_t) view->some * view->sampled);
-	view->runs = laying->take<double>((size_t) view->some * view->run_room);
-	view->random = laying->take<unsigned long long>(view->some);
-	view->ended = laying->take<uint32_t>(view->some);
-	view->chosen = laying->take<uint32_t>(view->some);
-	view->nearest = laying->take<uint32_t>((size_t) view->some * view->count);
-	view->distances = laying->take<double>((size_t) view->some * view->count);
-	view->sizes = laying->take<uint32_t>((size_t) view->some * view->lists);
-	view->weights = laying->take<uint32_t>((size_t) view->some * view->lists);
-	view->inertia = laying->take<double>(view->some);
-	view->last_round = laying->take<uint32_t>(view->some);
+	view->sample = carve<uint32_t>(at, (size_t) view->some * view->sampled);
+	view->nearness = carve<double>(at, (size_t) view->some * view->sampled);
+	view->runs = carve<double>(at, (size_t) view->some * view->run_room);
+	view->random = carve<unsigned long long>(at, view->some);
+	view->ended = carve<uint32_t>(at, view->some);
+	view->chosen = carve<uint32_t>(at, view->some);
+	view->nearest = carve<uint32_t>(at, (size_t) view->some * view->count);
+	view->distances = carve<double>(at, (size_t) view->some * view->count);
+	view->sizes = carve<uint32_t>(at, (size_t) view->some * view->lists);
+	view->weights = carve<uint32_t>(at, (size_t) view->some * view->lists);
+	view->inertia = carve<double>(at, view->some);
+	view->last_round = carve<uint32_t>(at, view->some);
 }
 
 static uint32_t
@@ -169,33 +152,32 @@ lay_out_learn(ListsLearn *learn, unsigned char *memory)
 {
 	const ListsTraining &training = learn->training;
 	uint32_t dims = training.shape.dims;
-	Laying laying = {memory, 0};
-	size_t begin,
-		whole;
+	unsigned char *at = memory;
+	unsigned char *begin,
+		*whole;
 
-	learn->sample = laying.take<float>((size_t) learn->count * dims);
-	learn->floats = laying.take<float>(lists_floats(&training.shape, training.lists));
-	begin = laying.taken;
+	learn->sample = carve<float>(&at, (size_t) learn->count * dims);
+	learn->floats = carve<float>(&at, lists_floats(&training.shape, training.lists));
+	begin = at;
 	shape_whole(learn);
-	lay_out_means(&laying, &learn->whole);
-	learn->whole.first = laying.take<uint32_t>((size_t) training.lists + 1);
+	lay_out_means(&at, &learn->whole);
+	learn->whole.first = carve<uint32_t>(&at, (size_t) training.lists + 1);
 	for (int side = 0; side < 2; side++)
 	{
-		learn->sort.side[side].key = laying.take<Key>(learn->count);
-		learn->sort.side[side].slot = laying.take<uint32_t>(learn->count);
+		learn->sort.side[side].key = carve<Key>(&at, learn->count);
+		learn->sort.side[side].slot = carve<uint32_t>(&at, learn->count);
 	}
 	if (entry_sort_bytes(learn->count, &learn->sort.work_bytes) != cudaSuccess)
 		learn->sort.work_bytes = (size_t) learn->count * 16;
-	learn->sort.work = laying.take<unsigned char>(learn->sort.work_bytes);
-	learn->assign_scratch =
-		laying.take<unsigned char>(lists_assign_bytes(training.lists, dims, learn->count));
-	whole = laying.taken;
+	learn->sort.work = carve(&at, learn->sort.work_bytes);
+	learn->assign_scratch = carve(&at, lists_assign_bytes(training.lists, dims, learn->count));
+	whole = at;
 	if (training.shape.kind != QUANTIZER_PQ)
-		return whole;
-	laying.taken = begin;
+		return (size_t) (whole - memory);
+	at = begin;
 	shape_parts(learn);
-	lay_out_means(&laying, &learn->part);
-	return laying.taken > whole ? laying.taken : whole;
+	lay_out_means(&at, &learn->part);
+	return (size_t) ((at > whole ? at : whole) - memory);
 }
 
 size_t
@@ -208,28 +190,17 @@ lists_learn_bytes(const ListsTraining *training, uint32_t count)
 	return lay_out_learn(&learn, NULL);
 }
 
-/* Draw a sample's rows without repetition (draw_sample() of kmeans.c). */
+/* Draw a sample's rows, as kmeans.c does; `order` is as it was afterwards. */
 static void
-draw_sample(uint64_t *random, uint32_t count, uint32_t sampled, uint32_t *order, uint32_t *drawn,
-			uint32_t *sample)
+draw_sample(uint64_t *random, uint32_t count, uint32_t sampled, uint32_t *order, uint32_t *sample)
 {
+	random_draw(random, order, count, sampled);
+	memcpy(sample, order, sampled * sizeof(uint32_t));
+	/* what was put behind the sample lies in the places that rows of it had */
 	for (uint32_t i = 0; i < sampled; i++)
-	{
-		uint32_t row;
-
-		drawn[i] = i + random_below(random, count - i);
-		row = order[drawn[i]];
-		order[drawn[i]] = order[i];
-		order[i] = row;
-		sample[i] = row;
-	}
-	for (uint32_t i = sampled; i-- > 0;) /* as it was */
-	{
-		uint32_t row = order[i];
-
-		order[i] = order[drawn[i]];
-		order[drawn[i]] = row;
-	}
+		order[sample[i]] = sample[i];
+	for (uint32_t i = 0; i < sampled; i++)
+		order[i] = i;
 }
 
 /* Begin k-means of `some` sub-spaces, whose seeds are these. */
@@ -237,8 +208,7 @@ static cudaError_t
 begin_means(ListsLearn *learn, MeansView *view, uint64_t seed)
 {
 	LearnShared *shared = learn->shared;
-	uint32_t *order =
-		(uint32_t *) malloc(((size_t) view->count + view->sampled) * sizeof(uint32_t));
+	uint32_t *order = (uint32_t *) malloc((size_t) view->count * sizeof(uint32_t));
 	cudaError_t error;
 
 	if (order == NULL)
@@ -249,7 +219,7 @@ begin_means(ListsLearn *learn, MeansView *view, uint64_t seed)
 	{
 		uint64_t random = seed + at;
 
-		draw_sample(&random, view->count, view->sampled, order, order + view->count,
+		draw_sample(&random, view->count, view->sampled, order,
 					shared->sample + (size_t) at * view->sampled);
 		shared->random[at] = random;
 	}

@@ -47,10 +47,7 @@ lanes_sum(const float *query, const T *row, uint32_t dims, bool active)
 		for (; at < dims; at += AHEAD_SHORT * EXACT_LANES)
 			add_ahead<AHEAD_SHORT, TERM>(query, row, at, dims, &sum);
 	}
-	/* a sum of two is the same in either order */
-	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 4));
-	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 2));
-	return __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 1));
+	return sum_of_eight(sum);
 }
 
 /* The key of a slot's row, in all of eight lanes. Whole warps. */

@@ -241,9 +241,7 @@ error_of(bool int8, const double *left, uint32_t dims)
 #pragma unroll 8
 		for (uint32_t i = threadIdx.x; i < dims; i += LEFT_SUMS)
 			sum = __dadd_rn(sum, int8 ? left[i] : __dmul_rn(left[i], left[i]));
-	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 4));
-	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 2));
-	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 1));
+	sum = sum_of_eight(sum);
 	if (!int8)
 		sum = __dsqrt_rn(sum);
 	return not_below_of(sum != sum ? HUGE_VAL : sum);
@@ -484,12 +482,6 @@ lists_prepare_allow(const cudaDeviceProp *device)
 {
 	const PrepareKernel kernels[] = {lists_pq_kernel<__half>, lists_pq_kernel<float>,
 									 lists_scalar_kernel<__half>, lists_scalar_kernel<float>};
-	size_t most = device->sharedMemPerBlockOptin - 4096;
-	cudaError_t error = cudaSuccess;
 
-	for (PrepareKernel kernel : kernels)
-		if (error == cudaSuccess)
-			error = cudaFuncSetAttribute((const void *) kernel,
-										 cudaFuncAttributeMaxDynamicSharedMemorySize, (int) most);
-	return error;
+	return allow_shared(kernels, device->sharedMemPerBlockOptin - 4096);
 }

@@ -474,9 +474,7 @@ lists_scan_allow(const cudaDeviceProp *device)
 	(void) device;
 	for (const ScanKernels &kernels : scan_kernels)
 		for (ScanKernel kernel : {kernels.group, kernels.half, kernels.one})
-			if (error == cudaSuccess && kernel != NULL)
-				error = cudaFuncSetAttribute((const void *) kernel,
-											 cudaFuncAttributeMaxDynamicSharedMemorySize,
-											 (int) TABLES_MOST);
+			if (error == cudaSuccess)
+				error = allow_shared(kernel, TABLES_MOST);
 	return error;
 }

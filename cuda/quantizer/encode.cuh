@@ -32,10 +32,7 @@ exact_team_sum(uint32_t dims, const Add &add)
 #pragma unroll 4
 	for (uint32_t i = threadIdx.x % ENCODE_TEAM; i < dims; i += ENCODE_TEAM)
 		add(&sum, i);
-	/* a sum of two is the same in either order */
-	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 4));
-	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 2));
-	return __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 1));
+	return sum_of_eight(sum);
 }
 
 /* not_below() of quantizer_private.h. */

@@ -81,22 +81,19 @@ simd_available(SimdLevel level)
 	return false;
 }
 
-/* Resolve SIMD_BEST to the best supported level. */
-static SimdLevel
-resolve_level(SimdLevel level)
+SimdLevel
+simd_within(SimdLevel level)
 {
-	if (level != SIMD_BEST)
-		return level;
-	if (simd_available(SIMD_AVX512))
+	if ((level == SIMD_BEST || level == SIMD_AVX512) && simd_available(SIMD_AVX512))
 		return SIMD_AVX512;
-	return simd_available(SIMD_AVX2) ? SIMD_AVX2 : SIMD_PORTABLE;
+	return level != SIMD_PORTABLE && simd_available(SIMD_AVX2) ? SIMD_AVX2 : SIMD_PORTABLE;
 }
 
 /* The name of a level, as EngineConfig.simd has it. */
 const char *
 simd_name(SimdLevel level)
 {
-	level = resolve_level(level);
+	level = simd_within(level);
 	return level == SIMD_AVX512 ? "avx512" : level == SIMD_AVX2 ? "avx2" : "portable";
 }
 
@@ -119,7 +116,7 @@ distance_kernels(ElementType type, Metric metric, SimdLevel level)
 	if (!engine_has_distance(type, metric) || !simd_available(level))
 		return NULL;
 	i = DISTANCE_INDEX(type, metric);
-	level = resolve_level(level);
+	level = simd_within(level);
 #ifdef DISTANCE_HAVE_X86
 	if (level == SIMD_AVX512 && distance_avx512_table.kernels[i].exact != NULL &&
 		(type != ELEMENT_BIT || (distance_processor() & HAS_VPOPCNTDQ) != 0))

@@ -74,6 +74,9 @@ extern float *wide_alloc(uint32_t dims);
 extern bool simd_available(SimdLevel level);
 extern const char *simd_name(SimdLevel level);	/* SIMD_BEST: name of the level it selects */
 
+/* The best level up to this one that the processor supports. */
+extern SimdLevel simd_within(SimdLevel level);
+
 /*
  * Whether a metric needs the norms of vectors: to scale fast distances, or to
  * bound their error.

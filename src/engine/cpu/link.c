@@ -15,6 +15,7 @@
 
 #include "engine/cpu/link.h"
 #include "engine/connectivity.h"
+#include "engine/link_order.h"
 
 #define BATCH_SHARE			16		/* a small batch is at most this part of the linked rows */
 #define LARGE_SHARE			64		/* a large one is at most this part */
@@ -24,7 +25,6 @@
 #define CACHE_SHARE			4		/* a link of at least this part of the rows caches distances */
 #define QUERIES_ABOUT_US	10000	/* this long after the last query, linking uses all threads
 									 * again */
-#define SHUFFLE_FROM		1024	/* links of at least this many rows are in random order */
 
 /*
  * Sort the batch's reverse edges by range of targets (counting sort). Within a
@@ -136,15 +136,11 @@ update_link_seeds(Linking *linking)
 		linking->seeds[linking->nseeds++] = linking->slots[linking->first + i];
 }
 
-/*
- * Collect the slots to link, each once. Many are shuffled, because neighbouring
- * rows of a table are often similar.
- */
+/* Collect the slots to link, each once. */
 static bool
 collect_slots(Linking *linking)
 {
 	const EngineJob *in = &linking->job->in;
-	uint64_t	random = 88172645463325252u;
 
 	if (linking->repairs)
 		return link_collect_repairs(linking);
@@ -152,18 +148,7 @@ collect_slots(Linking *linking)
 											&linking->count);
 	if (linking->slots == NULL)
 		return false;
-	for (uint32_t i = linking->count; i > 1 && linking->count >= SHUFFLE_FROM; i--)
-	{
-		uint32_t	other;
-		uint32_t	slot = linking->slots[i - 1];
-
-		random ^= random << 13;
-		random ^= random >> 7;
-		random ^= random << 17;
-		other = (uint32_t) (random % i);
-		linking->slots[i - 1] = linking->slots[other];
-		linking->slots[other] = slot;
-	}
+	link_shuffle(linking->slots, linking->count);
 	return true;
 }
 

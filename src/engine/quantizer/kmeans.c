@@ -124,15 +124,9 @@ draw_sample(Kmeans *kmeans)
 	kmeans->sampled = least(count, (uint64_t) kmeans->task->lists * KMEANS_SEEDS_SAMPLE);
 	for (uint32_t i = 0; i < count; i++)
 		kmeans->members[i] = i;
+	random_draw(&kmeans->random, kmeans->members, count, kmeans->sampled);
 	for (uint32_t i = 0; i < kmeans->sampled; i++)
-	{
-		uint32_t	at = i + random_below(&kmeans->random, count - i);
-		uint32_t	row = kmeans->members[at];
-
-		kmeans->members[at] = kmeans->members[i];
-		kmeans->members[i] = row;
 		kmeans->distance[i] = INFINITY;
-	}
 }
 
 /* Let the last seed be the nearest of those rows of the sample to which it is. */

@@ -77,8 +77,7 @@ centroids_init(Centroids *set, const float *centroids, uint32_t count, uint32_t 
 	set->tiles = memory;
 	set->half_norms = set->tiles + places * dims;
 	set->longest = 0;
-	set->level = simd_available(SIMD_AVX512) ? SIMD_AVX512
-		: simd_available(SIMD_AVX2) ? SIMD_AVX2 : SIMD_PORTABLE;
+	set->level = simd_within(SIMD_BEST);
 	set->kernels = distance_kernels(ELEMENT_FLOAT, METRIC_L2, SIMD_BEST);
 	for (size_t at = 0; at < places; at++)
 	{

@@ -32,4 +32,21 @@ random_fraction(uint64_t *state)
 	return (double) (random_next(state) >> 11) * 0x1p-53;
 }
 
+/*
+ * Draw some of `count` numbers without repetition, and put them where `order`,
+ * which has all numbers below `count`, begins.
+ */
+static inline void
+random_draw(uint64_t *state, uint32_t *order, uint32_t count, uint32_t drawn)
+{
+	for (uint32_t i = 0; i < drawn; i++)
+	{
+		uint32_t	at = i + random_below(state, count - i);
+		uint32_t	number = order[at];
+
+		order[at] = order[i];
+		order[i] = number;
+	}
+}
+
 #endif							/* GPUANN_RANDOM_H */

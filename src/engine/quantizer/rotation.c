@@ -5,18 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/quantizer/random.h"
 #include "engine/quantizer/rotation.h"
-
-/* The next number of a SplitMix64 sequence. */
-static uint64_t
-next_random(uint64_t *state)
-{
-	uint64_t	z = (*state += UINT64_C(0x9E3779B97F4A7C15));
-
-	z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-	return z ^ (z >> 31);
-}
 
 /* Put the numbers from `from` up to `to` into `places`, in random order. */
 static void
@@ -24,7 +14,7 @@ shuffle(uint64_t *state, uint32_t from, uint32_t to, uint32_t *places)
 {
 	for (uint32_t i = 0; i < to - from; i++)
 	{
-		uint32_t	at = (uint32_t) (next_random(state) % (i + 1));
+		uint32_t	at = (uint32_t) (random_next(state) % (i + 1));
 
 		places[i] = places[at];
 		places[at] = from + i;
@@ -45,7 +35,7 @@ rotation_make(uint64_t seed, uint32_t dims, uint32_t *rotation)
 	shuffle(&state, 0, first, rotation + (dims - first));
 	for (uint32_t i = 0; i < dims; i++)
 	{
-		uint64_t	random = next_random(&state);
+		uint64_t	random = random_next(&state);
 
 		rotation[i] |= (random & 1 ? ROTATION_FIRST_SIGN : 0) |
 			(random & 2 ? ROTATION_SECOND_SIGN : 0);

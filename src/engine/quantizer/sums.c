@@ -183,10 +183,9 @@ const SumKernels *
 sum_kernels(SimdLevel level)
 {
 #ifdef SUMS_HAVE_X86
-	if ((level == SIMD_BEST || level == SIMD_AVX512) && simd_available(SIMD_AVX512))
-		return &kernels_avx512;
-	if (level != SIMD_PORTABLE && simd_available(SIMD_AVX2))
-		return &kernels_avx2;
+	level = simd_within(level);
+	if (level != SIMD_PORTABLE)
+		return level == SIMD_AVX512 ? &kernels_avx512 : &kernels_avx2;
 #endif
 	return &kernels_portable;
 }

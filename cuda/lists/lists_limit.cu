@@ -161,7 +161,8 @@ set_limit(const ListsPart &part, ListsQuery *query, ListsFound *found, uint32_t 
 	if (threadIdx.x == 0)
 	{
 		query->found = kept;
-		query->limit = limit;
+		/* which rows are measured may differ: no limit is above one before it */
+		query->limit = fminf(query->limit, limit);
 	}
 }
 

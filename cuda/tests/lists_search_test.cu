@@ -506,7 +506,7 @@ static void
 compare_at_random()
 {
 	uint32_t first = number_asked("LISTS_SEARCH_SEED", 1),
-			 count = number_asked("LISTS_SEARCH_TEST", 40);
+			 count = number_asked("LISTS_SEARCH_TEST", 30);
 
 	for (uint32_t i = 0; i < count; i++)
 		compare_random(first + i);

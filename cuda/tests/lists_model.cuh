@@ -471,6 +471,13 @@ bound_distance(const Data &data, float bound)
 	return data.metric == METRIC_COSINE ? 1 + (double) bound - UNIT_ROUNDING : bound;
 }
 
+/* Whether a squared norm is one of single precision, other than 0. */
+static bool
+has_length(float norm)
+{
+	return norm > 0 && norm < HUGE_VALF;
+}
+
 /* The rows of the lists probed that may be chosen. */
 static std::vector<Row>
 rows_of_lists(const Data &data, const Asked &asked, bool all, bool bounds)
@@ -492,7 +499,8 @@ rows_of_lists(const Data &data, const Asked &asked, bool all, bool bounds)
 			row = estimate_row(data, asked, tables.data(), base_of_list(data, asked, list.slot),
 							   slot);
 			if (all || !(bounds || asked.device.has_beyond) ||
-				(data.metric == METRIC_COSINE && (data.norms[slot] == 0 || norm == 0)))
+				(data.metric == METRIC_COSINE &&
+				 !(has_length((float) data.norms[slot]) && has_length(norm))))
 				row.upper = HUGE_VALF;
 			else if (data.metric == METRIC_COSINE)
 				row.upper += (float) (2 * UNIT_ROUNDING);

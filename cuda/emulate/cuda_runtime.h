@@ -7,10 +7,10 @@
  * The threads of a block are coroutines: one runs until it meets a barrier or a
  * warp exchange, then the next. So whatever a kernel computes is computed,
  * divergent barriers hang visibly (the scheduler finds nobody to run, and
- * aborts), but races between barriers may pass unseen: those are for
- * compute-sanitizer. Streams run one piece of work at a time, those of
- * different streams in random order (streams.cpp). Warp exchanges take whole
- * warps only.
+ * aborts), but races between barriers may pass unseen, in another order of
+ * threads (GPUANN_EMULATE_ORDER) fewer: those are for compute-sanitizer.
+ * Streams run one piece of work at a time, those of different streams in random
+ * order (streams.cpp). Warp exchanges take whole warps only.
  */
 #ifndef GPUANN_EMULATE_CUDA_RUNTIME_H
 #define GPUANN_EMULATE_CUDA_RUNTIME_H

@@ -161,7 +161,7 @@ set_limit(const ListsPart &part, ListsQuery *query, ListsFound *found, uint32_t 
 	if (threadIdx.x == 0)
 	{
 		query->found = kept;
-		/* which rows are measured may differ: no limit is above one before it */
+		/* others may have been measured: a limit does not rise */
 		query->limit = fminf(query->limit, limit);
 	}
 }

@@ -7,10 +7,10 @@
  * The threads of a block are coroutines: one runs until it meets a barrier or a
  * warp exchange, then the next. So whatever a kernel computes is computed,
  * divergent barriers hang visibly (the scheduler finds nobody to run, and
- * aborts), but races between barriers may pass unseen: those are for
- * compute-sanitizer. Streams run one piece of work at a time, those of
- * different streams in random order (streams.cpp). Warp exchanges take whole
- * warps only.
+ * aborts), but races between barriers may pass unseen, in another order of
+ * threads (GPUANN_EMULATE_ORDER) fewer: those are for compute-sanitizer.
+ * Streams run one piece of work at a time, those of different streams in random
+ * order (streams.cpp). Warp exchanges take whole warps only.
  */
 #ifndef GPUANN_EMULATE_CUDA_RUNTIME_H
 #define GPUANN_EMULATE_CUDA_RUNTIME_H
@@ -365,6 +365,9 @@ struct cudaDeviceProp
 /* Let a stream do something in its turn. */
 extern void emulate_enqueue(cudaStream_t stream, std::function<void()> act);
 
+/* A kernel is launched with so much dynamic shared memory: may it be? */
+extern void emulate_share(const void *kernel, size_t shared);
+
 /* Launch a kernel: arguments are copied now, as a launch does. */
 template <typename... P, typename... A>
 static inline void
@@ -373,6 +376,7 @@ emulate_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaS
 {
 	std::tuple<P...> copies(arguments...);
 
+	emulate_share((const void *) kernel, shared);
 	emulate_enqueue(stream,
 					[=] { emulate_run(grid, block, shared, [&] { std::apply(kernel, copies); }); });
 }

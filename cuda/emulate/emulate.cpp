@@ -4,11 +4,15 @@
  *		cuda_runtime.h; streams are in streams.cpp.
  *
  * GPUANN_EMULATE_ALLOCATIONS=n in the environment lets the driver refuse
- * physical memory after n allocations.
+ * physical memory after n allocations. GPUANN_EMULATE_ORDER says in what order
+ * the threads of a block run between barriers: `reverse`, the last first, or
+ * the seed of random orders. Blocks then run the last first. What a kernel
+ * computes otherwise then lacks a barrier.
  */
 #include <cuda_runtime.h>
 
 #include <map>
+#include <mutex>
 #include <stdio.h>
 #include <string>
 #include <sys/mman.h>
@@ -18,6 +22,8 @@
 #define STACK_BYTES (64u * 1024)
 #define MAX_THREADS 1024u
 #define SHARED_BYTES (227u * 1024)
+#define SHARED_UNASKED (48u * 1024) /* that a kernel has without being allowed more */
+#define MOST_GRID_Y 65535u
 
 /*
  * Switching between coroutines. On x86-64 it is a dozen instructions: a
@@ -261,9 +267,61 @@ resume(Fiber *fiber)
 	emulate_switch(&scheduler, fiber->saved);
 }
 
+/* The order that the environment asks for, read once. */
+enum Order
+{
+	ORDER_ASCENDING,
+	ORDER_REVERSE,
+	ORDER_RANDOM
+};
+
+static uint32_t order_random; /* the state of random orders */
+
+static Order
+order_asked()
+{
+	const char *asked = getenv("GPUANN_EMULATE_ORDER");
+
+	if (asked == NULL || asked[0] == 0)
+		return ORDER_ASCENDING;
+	if (strcmp(asked, "reverse") == 0)
+		return ORDER_REVERSE;
+	order_random = (uint32_t) strtoul(asked, NULL, 10) | 1;
+	return ORDER_RANDOM;
+}
+
+static Order
+order_of_threads()
+{
+	static const Order order = order_asked();
+
+	return order;
+}
+
+/* Put a block's threads into the order that they run in next. */
+static void
+order_threads(uint32_t *order, uint32_t threads)
+{
+	for (uint32_t i = 0; i < threads; i++)
+		order[i] = order_of_threads() == ORDER_REVERSE ? threads - 1 - i : i;
+	for (uint32_t i = threads; i > 1 && order_of_threads() == ORDER_RANDOM; i--)
+	{
+		uint32_t with,
+			kept = order[i - 1];
+
+		order_random ^= order_random << 13;
+		order_random ^= order_random >> 17;
+		order_random ^= order_random << 5;
+		with = order_random % i;
+		order[i - 1] = order[with];
+		order[with] = kept;
+	}
+}
+
 static void
 run_block(dim3 block_index, uint32_t threads)
 {
+	static uint32_t order[MAX_THREADS];
 	uint32_t left = threads;
 
 	block_barrier = {0, threads, 0};
@@ -282,13 +340,15 @@ run_block(dim3 block_index, uint32_t threads)
 	{
 		uint64_t before = progress;
 
+		order_threads(order, threads);
 		for (uint32_t i = 0; i < threads; i++)
 		{
-			if (fibers[i].ended ||
-				(fibers[i].waits != NULL && fibers[i].waits->opened == fibers[i].opened))
+			Fiber *fiber = &fibers[order[i]];
+
+			if (fiber->ended || (fiber->waits != NULL && fiber->waits->opened == fiber->opened))
 				continue;
-			resume(&fibers[i]);
-			if (fibers[i].ended)
+			resume(fiber);
+			if (fiber->ended)
 				left--;
 		}
 		if (progress == before)
@@ -305,7 +365,7 @@ void
 emulate_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &kernel)
 {
 	if (shared > SHARED_BYTES || block.x % WARP != 0 || block.x > MAX_THREADS || block.y != 1 ||
-		block.z != 1 || grid.x == 0 || grid.y == 0)
+		block.z != 1 || grid.x == 0 || grid.y == 0 || grid.y > MOST_GRID_Y)
 	{
 		fprintf(stderr, "emulation: a launch that no device would take\n");
 		abort();
@@ -317,7 +377,10 @@ emulate_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &k
 		for (unsigned int x = 0; x < grid.x; x++)
 		{
 			memset(shared_memory, 0xA5, shared);
-			run_block(dim3(x, y, 0), block.x);
+			if (order_of_threads() == ORDER_ASCENDING)
+				run_block(dim3(x, y, 0), block.x);
+			else
+				run_block(dim3(grid.x - 1 - x, grid.y - 1 - y, 0), block.x);
 		}
 }
 
@@ -402,12 +465,35 @@ cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *)
 	return cudaSuccess;
 }
 
+/* The dynamic shared memory that kernels are allowed. */
+static std::map<const void *, size_t> allowed;
+static std::mutex allowed_lock;
+
 cudaError_t
-cudaFuncSetAttribute(const void *, cudaFuncAttribute, int value)
+cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute, int value)
 {
 	if (lacks("code"))
 		return cudaErrorNoKernelImageForDevice;
-	return value > (int) SHARED_BYTES ? cudaErrorInvalidValue : cudaSuccess;
+	if (value > (int) SHARED_BYTES)
+		return cudaErrorInvalidValue;
+
+	std::lock_guard<std::mutex> held(allowed_lock);
+
+	allowed[kernel] = (size_t) value;
+	return cudaSuccess;
+}
+
+void
+emulate_share(const void *kernel, size_t shared)
+{
+	std::lock_guard<std::mutex> held(allowed_lock);
+	auto found = allowed.find(kernel);
+
+	if (shared <= SHARED_UNASKED || (found != allowed.end() && shared <= found->second))
+		return;
+	fprintf(stderr, "emulation: %zu bytes of shared memory, which the kernel is not allowed\n",
+			shared);
+	abort();
 }
 
 const char *
@@ -459,7 +545,8 @@ cudaError_t
 cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
 {
 	cudaDeviceSynchronize();
-	memcpy(to, from, bytes);
+	if (bytes > 0) /* else there may be no memory */
+		memcpy(to, from, bytes);
 	return cudaSuccess;
 }
 

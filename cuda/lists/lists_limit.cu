@@ -161,7 +161,8 @@ set_limit(const ListsPart &part, ListsQuery *query, ListsFound *found, uint32_t 
 	if (threadIdx.x == 0)
 	{
 		query->found = kept;
-		query->limit = limit;
+		/* others may have been measured: a limit does not rise */
+		query->limit = fminf(query->limit, limit);
 	}
 }
 

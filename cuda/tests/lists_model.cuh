@@ -44,7 +44,9 @@ enum Rows
 	ROWS_CLUSTERED,
 	ROWS_EQUAL,	   /* all are the same */
 	ROWS_ONE_LIST, /* most are in one list, the farthest first */
-	ROWS_FEW	   /* some lists are empty */
+	ROWS_FEW,	   /* some lists are empty */
+	ROWS_DEAD,	   /* nearly all are dead */
+	ROWS_LONG	   /* of some, single precision has no length */
 };
 
 /* A mirror with lists, and the same on the device. */
@@ -172,8 +174,12 @@ make_rows(Data *data, Rows rows)
 		if (rows == ROWS_CLUSTERED && slot % 9 == 8)
 			memcpy(to, to - data->stride, data->stride); /* there are equal ones */
 	}
-	if (rows == ROWS_CLUSTERED)
+	if (rows == ROWS_CLUSTERED && data->rows > 5)
 		memset(&data->vectors[5 * data->stride], 0, data->stride); /* without length */
+	for (uint32_t slot = 2; slot < data->rows && rows == ROWS_LONG; slot += 11)
+		for (uint32_t i = 0; i < data->dims; i++)
+			set_element(*data, &data->vectors[slot * data->stride], i,
+						data->type == ELEMENT_HALF ? 65504.0f : slot % 2 != 0 ? 1e38f : -1e25f);
 }
 
 /* Assign rows to lists, and put them into places with holes between. */
@@ -206,15 +212,16 @@ assign_rows(Data *data, Rows rows)
 			}
 		}
 		if (rows == ROWS_ONE_LIST && slot % 50 != 0)
-			data->list_of[slot] = 1;
+			data->list_of[slot] = 1 % data->lists;
 		std::vector<uint32_t> &at = data->at[data->list_of[slot]];
 
 		if (random_below(10) == 0)
 			at.push_back(NO_SLOT);
 		at.push_back(slot);
 	}
-	for (uint32_t slot = 3; slot < data->rows; slot += 17)
-		data->dead[slot / 32] |= 1u << (slot % 32);
+	for (uint32_t slot = 0; slot < data->rows; slot++)
+		if (rows == ROWS_DEAD ? slot % 19 != 7 : slot % 17 == 3)
+			data->dead[slot / 32] |= 1u << (slot % 32);
 }
 
 /* Encode all rows. */
@@ -417,7 +424,7 @@ nearest_lists(const Data &data, const Asked &asked)
 		value = data.half_norms[list] - product;
 		if (data.metric == METRIC_IP)
 			value -= data.half_norms[list];
-		lists.push_back({value, list});
+		lists.push_back({std::isnan(value) ? HUGE_VAL : value, list});
 	}
 	std::sort(lists.begin(), lists.end());
 	lists.resize(std::min<size_t>(lists.size(), asked.device.probes));
@@ -464,6 +471,13 @@ bound_distance(const Data &data, float bound)
 	return data.metric == METRIC_COSINE ? 1 + (double) bound - UNIT_ROUNDING : bound;
 }
 
+/* Whether a squared norm is one of single precision, other than 0. */
+static bool
+has_length(float norm)
+{
+	return norm > 0 && norm < HUGE_VALF;
+}
+
 /* The rows of the lists probed that may be chosen. */
 static std::vector<Row>
 rows_of_lists(const Data &data, const Asked &asked, bool all, bool bounds)
@@ -485,7 +499,8 @@ rows_of_lists(const Data &data, const Asked &asked, bool all, bool bounds)
 			row = estimate_row(data, asked, tables.data(), base_of_list(data, asked, list.slot),
 							   slot);
 			if (all || !(bounds || asked.device.has_beyond) ||
-				(data.metric == METRIC_COSINE && (data.norms[slot] == 0 || norm == 0)))
+				(data.metric == METRIC_COSINE &&
+				 !(has_length((float) data.norms[slot]) && has_length(norm))))
 				row.upper = HUGE_VALF;
 			else if (data.metric == METRIC_COSINE)
 				row.upper += (float) (2 * UNIT_ROUNDING);
@@ -509,6 +524,8 @@ choose_rows(const Data &data, const Asked &asked, bool all, bool bounds, std::ve
 		return;
 	if (!bounds)
 	{
+		for (Row &row : *rows)
+			row.estimate = std::isnan(row.estimate) ? -HUGE_VALF : row.estimate;
 		std::sort(rows->begin(), rows->end(), [](const Row &a, const Row &b) {
 			return a.estimate != b.estimate ? a.estimate < b.estimate : a.slot < b.slot;
 		});

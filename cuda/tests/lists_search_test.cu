@@ -7,6 +7,8 @@
  * both bounds of every code, to the bit; and of queries of all kinds, mixed in
  * a batch, the answers with their distances, the lists read and the pending
  * rows. Batches are searched whole, and in parts that the state has room for.
+ * Then searches of all kinds at random: LISTS_SEARCH_TEST=n in the environment
+ * makes n of them, LISTS_SEARCH_SEED=s begins with those of a seed that failed.
  *
  * Linked with the engine's objects. For a device: make
  * test/build/lists_search_device.
@@ -405,18 +407,115 @@ compare_hard(const Kind &kind, Metric metric)
 	drop_data(&data);
 }
 
-int
-main()
-{
-	cudaDeviceProp device;
+/* ---- at random ---- */
 
-	if (cudaGetDeviceProperties(&device, 0) != cudaSuccess)
+template <typename T, size_t N>
+static T
+one_of(const T (&values)[N])
+{
+	return values[random_below((uint32_t) N)];
+}
+
+/* A kind of codes of some dimensions. */
+static QuantizerShape
+random_shape()
+{
+	static const uint32_t many[] = {1, 3, 17, 64, 128, 384, 768, 1536, 2000},
+						  widths[] = {1, 2, 4, 8};
+	QuantizerShape shape = {one_of({QUANTIZER_INT8, QUANTIZER_RABITQ, QUANTIZER_PQ}),
+							one_of({METRIC_L2, METRIC_IP, METRIC_COSINE}), 0, 8, 0, 77};
+
+	shape.dims = many[random_below(random_below(4) == 0 ? 9 : 5)];
+	if (shape.kind == QUANTIZER_RABITQ)
+		shape.bits = one_of(widths);
+	if (shape.kind == QUANTIZER_PQ)
 	{
-		printf("1..0 # skip there is no device\n");
-		return 0;
+		shape.bits = random_below(2) ? 8 : 4;
+		shape.parts = 1 + random_below(std::min(shape.dims, 230u));
 	}
-	must(lists_search_prepare(&device), "lists_search_prepare");
-	must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
+	return shape;
+}
+
+/* Queries of a batch at random, in which some ask alike. */
+static std::vector<Asked>
+random_queries(const Data &data, uint32_t queries)
+{
+	static const uint32_t ks[] = {1, 2, 10, 33, 600, LISTS_MOST_K},
+						  reranks[] = {0, 1, 70, LISTS_MOST_RERANK, LISTS_MOST_RERANK + 1,
+									   ENGINE_RERANK_ALL};
+	uint32_t k = one_of(ks),
+			 rerank = one_of(reranks),
+			 probes = one_of({1u, 2u, data.lists, data.lists + 5});
+	std::vector<Asked> asked;
+
+	for (uint32_t i = 0; i < queries; i++)
+	{
+		Asked query = make_query(data, random_below(56), LISTS_MOST_K);
+
+		query.device.k = random_below(4) == 0 ? one_of(ks) : k;
+		query.device.rerank = random_below(4) == 0 ? one_of(reranks) : rerank;
+		if (random_below(4) != 0)
+			query.device.probes = probes;
+		asked.push_back(query);
+	}
+	return asked;
+}
+
+/* Compare what a seed makes: rows, lists, queries. */
+static void
+compare_random(uint64_t seed)
+{
+	static const char *const kinds_of[] = {"none", "int8", "rabitq", "pq"};
+	char why[300] = "",
+		 text[700];
+	uint32_t equal = 0;
+
+	random_state = seed << 20;
+	QuantizerShape shape = random_shape();
+	ElementType type = random_below(2) ? ELEMENT_FLOAT : ELEMENT_HALF;
+	Rows look = (Rows) random_below(ROWS_LONG + 1);
+	uint32_t rows = 1 + random_below(shape.dims > 128 ? 150 : shape.dims > 17 ? 700 : 4000),
+			 lists = 1 + random_below(random_below(3) == 0 ? 300 : 9),
+			 queries = random_below(shape.dims > 17 ? 100 : 30) == 0
+						   ? 1000
+						   : one_of({1u, 2u, 15u, 16u, 17u, 64u, 65u});
+	Data data = make_data(shape, type, rows, lists, look);
+	std::vector<Asked> asked = random_queries(data, queries);
+	Batch batch = search(data, asked, 1 + random_below(queries), random_below(4) == 0);
+
+	for (uint32_t i = 0; i < queries; i++)
+		equal += is_answered(data, asked[i], batch, i, why, sizeof(why));
+	snprintf(text, sizeof(text),
+			 "seed %llu: %s of %u bits, %u dimensions, %u parts, metric %d, %s, look %d, %u rows, %u lists: %u of %u answered as the model does%s%s",
+			 (unsigned long long) seed, kinds_of[shape.kind], shape.bits, shape.dims, shape.parts,
+			 (int) shape.metric, type == ELEMENT_HALF ? "halves" : "floats", (int) look, rows,
+			 lists, equal, queries, why[0] != 0 ? ": " : "", why);
+	say(equal == queries, text);
+	drop_data(&data);
+}
+
+static uint32_t
+number_asked(const char *name, uint32_t otherwise)
+{
+	const char *text = getenv(name);
+
+	return text != NULL ? (uint32_t) strtoul(text, NULL, 10) : otherwise;
+}
+
+static void
+compare_at_random()
+{
+	uint32_t first = number_asked("LISTS_SEARCH_SEED", 1),
+			 count = number_asked("LISTS_SEARCH_TEST", 30);
+
+	for (uint32_t i = 0; i < count; i++)
+		compare_random(first + i);
+}
+
+/* All kinds of codes, each with what is hard for it. */
+static void
+compare_all()
+{
 	for (const Kind &kind : kinds)
 		for (Metric metric : {METRIC_L2, METRIC_IP, METRIC_COSINE})
 			for (ElementType type : {ELEMENT_FLOAT, ELEMENT_HALF})
@@ -428,6 +527,25 @@ main()
 	compare_hard(kinds[2], METRIC_L2);
 	compare_hard(kinds[4], METRIC_IP);
 	compare_hard(kinds[7], METRIC_COSINE);
+}
+
+int
+main()
+{
+	cudaDeviceProp device;
+
+	/* where threads are emulated missing barriers show more in this order */
+	setenv("GPUANN_EMULATE_ORDER", "reverse", 0);
+	if (cudaGetDeviceProperties(&device, 0) != cudaSuccess)
+	{
+		printf("1..0 # skip there is no device\n");
+		return 0;
+	}
+	must(lists_search_prepare(&device), "lists_search_prepare");
+	must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
+	compare_at_random();
+	if (getenv("LISTS_SEARCH_SEED") == NULL)
+		compare_all();
 	must(cudaStreamDestroy(stream), "the stream");
 	printf("1..%u\n", tests);
 	return failures > 0;

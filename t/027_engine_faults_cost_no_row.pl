@@ -90,7 +90,9 @@ goes_to_pages('more results than wanted', 'many=1', 'fallback_engine_error');
 expect_service('after garbage', $node, $dims);
 
 # Garbage whose pages were changed while the scan went on: linking changes records, and no other row came to their slots.
-fill_rows($node, 11001, 11200, $dims);
+# So few that no worker links them by itself.
+$node->safe_psql('postgres', "SELECT gpuann_link('items_v')");
+fill_rows($node, 11001, 11060, $dims);
 ok(await('the mirror follows', sub { figure($node, 'mirror_lag') eq '0' }), 'the mirror follows again');
 {
 	my $session = session($node, settings => '-c gpuann.exact=on');

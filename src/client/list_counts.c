@@ -205,7 +205,9 @@ may_lose(const HolderTable *table, const Holder *holder, uint32 grains)
 
 /*
  * Have indexes lose their counts, one after the other, on a copy of the map,
- * until so many grains follow each other. False: even then they would not.
+ * until so many grains follow each other. False: even then they would not. Who
+ * is not in the way keeps its counts, so what the claiming database holds is
+ * not taken to be less.
  */
 static bool
 plan_room(HolderTable *table, uint32 wanted, uint32 *first)
@@ -223,7 +225,8 @@ plan_room(HolderTable *table, uint32 wanted, uint32 *first)
 		holder->loses = may_lose(table, holder, grains);
 		if (!holder->loses)
 			continue;
-		table->holdings[holder->holding].grains -= grains;
+		if (holder->holding != 0)
+			table->holdings[holder->holding].grains -= grains;
 		mark_grains(&map, range, false);
 		*first = find_grains(&map, from - Min(from, wanted - 1), end, wanted);
 		if (*first < end)

@@ -66,6 +66,13 @@ ordered_bytes(const IndexFormat *format)
 	return ((Size) format->degree + 3) * sizeof(uint32);
 }
 
+/* Bytes of the table that finds those. */
+static Size
+places_bytes(const GraphEdits *edits)
+{
+	return (Size) edits->next_fresh * sizeof(uint32);
+}
+
 /* Changed rows that fit in memory: half of it is theirs. */
 uint32
 graph_edits_capacity(const IndexFormat *format, Size memory)
@@ -77,9 +84,12 @@ bool
 graph_edits_have_room(const GraphEdits *edits, uint32 more)
 {
 	Size		row = row_bytes(edits->format);
+	Size		used = ((Size) edits->rows->members + more) * row +
+		edits->ordered.count * ordered_bytes(edits->format);
 
-	return ((Size) edits->rows->members + more) * row +
-		edits->ordered.count * ordered_bytes(edits->format) <= edits->max_rows * row;
+	if (edits->ordered.places != NULL)
+		used += places_bytes(edits);
+	return used <= edits->max_rows * row;
 }
 
 /* What a linker or VACUUM may use. */
@@ -359,22 +369,33 @@ graph_edits_set(GraphEdits *edits, uint32 slot, const uint32 *neighbours, const 
 		memcpy(distances_of(edits, edited), distances, count * sizeof(float));
 }
 
-/* Make room for rows that come in order, as many as memory holds. */
-static void
+/*
+ * Make room for rows that come in order, as many as memory holds. False: the
+ * table of slots would take more than a quarter of it.
+ */
+static bool
 ordered_allocate(GraphEdits *edits)
 {
 	OrderedRows *ordered = &edits->ordered;
 	const IndexFormat *format = edits->format;
-	MemoryContext caller = MemoryContextSwitchTo(edits->memory);
-	Size		most = edits->max_rows * row_bytes(format) / ordered_bytes(format);
+	Size		memory = edits->max_rows * row_bytes(format);
+	Size		places = places_bytes(edits);
+	MemoryContext caller;
 
-	ordered->room = Max(Min(edits->next_fresh, most), 1);
+	if (places > memory / 4)
+		return false;
+	caller = MemoryContextSwitchTo(edits->memory);
+	if (ordered->places == NULL)
+	{
+		ordered->places = palloc_extended(places, MCXT_ALLOC_HUGE);
+		memset(ordered->places, 0xFF, places);
+	}
+	ordered->room = Max(Min(edits->next_fresh, (memory - places) / ordered_bytes(format)), 1);
 	ordered->slots = palloc_extended(sizeof(uint32) * ordered->room, MCXT_ALLOC_HUGE);
 	ordered->rows =
 		palloc_extended(sizeof(uint32) * ordered->room * format->degree, MCXT_ALLOC_HUGE);
-	ordered->places = palloc_extended(sizeof(uint32) * edits->next_fresh, MCXT_ALLOC_HUGE);
-	memset(ordered->places, 0xFF, sizeof(uint32) * edits->next_fresh);
 	MemoryContextSwitchTo(caller);
+	return true;
 }
 
 /* Add a row behind those that came in order; false: it is none. */
@@ -383,8 +404,8 @@ ordered_append(GraphEdits *edits, uint32 slot, const uint32 *neighbours, uint32 
 {
 	OrderedRows *ordered = &edits->ordered;
 
-	if (ordered->room == 0)
-		ordered_allocate(edits);
+	if (ordered->room == 0 && !ordered_allocate(edits))
+		return false;
 	if (ordered->count == ordered->room ||
 		(ordered->count > 0 && slot <= ordered->slots[ordered->count - 1]))
 		return false;
@@ -502,15 +523,15 @@ graph_edits_take(GraphEdits *edits, LinkedRows *rows)
 	OrderedRows *ordered = &edits->ordered;
 
 	memset(rows, 0, sizeof(*rows));
+	for (uint32 i = 0; i < ordered->count; i++)
+		ordered->places[ordered->slots[i]] = NO_SLOT;
 	if (edits->rows->members > 0 || ordered->count == 0)
 		take_both(edits, rows);
 	else
 		*rows = (LinkedRows) {
 			.count = ordered->count, .slots = ordered->slots, .rows = ordered->rows
 		};
-	if (ordered->room > 0)
-		pfree(ordered->places);
-	memset(ordered, 0, sizeof(*ordered));
+	*ordered = (OrderedRows) {.places = ordered->places};
 	MemoryContextReset(edits->row_memory);
 	edits->rows = edited_create(edits->row_memory, 1024, NULL);
 	edits->block_left = 0;

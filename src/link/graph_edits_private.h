@@ -25,10 +25,11 @@ struct edited_hash;
 typedef struct OrderedRows
 {
 	uint32		count;
-	uint32		room;			/* 0: nothing is allocated */
+	uint32		room;			/* 0: slots and rows are not allocated */
 	uint32	   *slots;
 	uint32	   *rows;			/* degree each, NO_SLOT after the last */
-	uint32	   *places;			/* by slot: where among them its row is, or NO_SLOT */
+	uint32	   *places;			/* by slot: where among them its row is, or NO_SLOT; NULL: not yet
+								 * allocated */
 } OrderedRows;
 
 struct GraphEdits

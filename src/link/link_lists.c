@@ -356,7 +356,10 @@ count_entries(Relation index, const ListFormat *lists)
 	uint64		entries = 0;
 
 	for (uint32 list = 0; list < lists->lists; list++)
+	{
+		link_pause();
 		entries += read_list_head(index, list).entries;
+	}
 	return entries;
 }
 

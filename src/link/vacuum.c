@@ -685,18 +685,19 @@ vacuum_bury(IndexVacuum *vacuum)
 	pending_bounds(vacuum->index, vacuum->format, &meta, &vacuum->bounds);
 	if (vacuum->ndead > 0)
 	{
-		memset(&end, 0, sizeof(end));
 		if (format_has_lists(vacuum->format))
 			link_out_of_lists(vacuum->index, vacuum->format, vacuum->dead, vacuum->limit);
 		else
 			repair_graph(vacuum);
 		FAULT_POINT("vacuum-repaired");
-		for_each_node_page(vacuum, visit_for_detaching, &end.linked_slots);
-		end.linked_slots -= linked_but_listed(vacuum->index, vacuum->format);
-		end.has_linked_slots = true;
-		end_slice(vacuum, &end);
-		FAULT_POINT("vacuum-detached");
 	}
+	/* One that was cut short may have detached slots and not counted. */
+	memset(&end, 0, sizeof(end));
+	for_each_node_page(vacuum, visit_for_detaching, &end.linked_slots);
+	end.linked_slots -= linked_but_listed(vacuum->index, vacuum->format);
+	end.has_linked_slots = true;
+	end_slice(vacuum, &end);
+	FAULT_POINT("vacuum-detached");
 	link_for_vacuum(vacuum->index, vacuum->format);
 	read_meta(vacuum->index, &meta);
 	vacuum->change_seq = meta.change_seq + 1;
@@ -744,24 +745,21 @@ gpuannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 }
 
 /*
- * amvacuumcleanup: if nobody is at it, an insert-only table is linked here,
- * unless a worker does it, and lists lose the entries that passes which were
- * cut short have left.
+ * amvacuumcleanup: an insert-only table is linked here, if no worker does it
+ * and nobody is at it, and lists lose the entries that passes which were cut
+ * short have left.
  */
 IndexBulkDeleteResult *
 gpuannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 {
 	const IndexFormat *format;
-	bool		links;
 
 	if (info->analyze_only)
 		return stats;
 	format = index_format(info->index);
-	links = !client_worker_links(info->index);
-	if ((links || format_has_lists(format)) && linker_lock(info->index, false, false))
+	if (!client_worker_links(info->index) && linker_lock(info->index, false, false))
 	{
-		if (links)
-			(void) link_pending(info->index, format);
+		(void) link_pending(info->index, format);
 		if (format_has_lists(format))
 			link_out_needless(info->index, format);
 		linker_unlock(info->index, false);

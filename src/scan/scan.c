@@ -348,32 +348,30 @@ read_record(const GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 }
 
 /*
- * Why the pages are to answer in place of a server that named another row of a
- * slot than lives there; none if that came with a pending entry that the
- * answer's mirror had not seen.
+ * Whether a slot is among the pending entries that the answer's mirror had not
+ * seen; true as well if they can no longer be read.
  */
-static FallbackReason
-judge_reused(const GpuannScan *scan, uint32 slot)
+static bool
+slot_came_since(const GpuannScan *scan, uint32 slot)
 {
 	Relation	index = scan->query.index;
 	uint64		from = scan->answer.position;
-	FallbackReason why = FALLBACK_INVALID_ANSWER;
 	MetaPage	meta;
 	PendingBounds now;
 	uint32	   *slots;
 	uint32		count;
+	bool		found = false;
 
 	pending_bounds(index, scan->format, &meta, &now);
 	if (now.end <= from)
-		return why;
+		return false;
 	if (!pending_read(index, scan->format, &now, from, now.end, &slots, &count))
-		return FALLBACK_BEHIND;
-	for (uint32 i = 0; i < count; i++)
-		if (slots[i] == slot)
-			why = FALLBACK_NONE;
+		return true;
+	for (uint32 i = 0; i < count && !found; i++)
+		found = slots[i] == slot;
 	if (slots != NULL)
 		pfree(slots);
-	return why;
+	return found;
 }
 
 /*
@@ -384,18 +382,14 @@ static bool
 scan_confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 {
 	AnswerVerdict verdict = read_record(scan, result, tid);
-	FallbackReason why = FALLBACK_NONE;
 
 	scan->stats.tally.proposed++;
 	if (verdict == ANSWER_GOOD)
 		return true;
 	scan->stats.tally.dropped++;
-	if (verdict == ANSWER_FALSE)
-		why = FALLBACK_INVALID_ANSWER;
-	else if (verdict == ANSWER_REUSED)
-		why = judge_reused(scan, result->slot);
-	if (why != FALLBACK_NONE)
-		scan_redo_round(scan, why);
+	if (verdict == ANSWER_FALSE ||
+		(verdict == ANSWER_REUSED && !slot_came_since(scan, result->slot)))
+		scan_redo_round(scan);
 	return false;
 }
 

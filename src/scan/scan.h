@@ -333,10 +333,10 @@ extern void check_row_age(IndexScanDesc desc);
 extern bool scan_next_round(GpuannScan *scan);
 
 /*
- * The server's answer is false, or nobody can tell: have the pages answer the
- * round anew, from the row on that was not confirmed.
+ * The answer is false: have the pages answer the round anew, from the row on
+ * that was not confirmed.
  */
-extern void scan_redo_round(GpuannScan *scan, FallbackReason why);
+extern void scan_redo_round(GpuannScan *scan);
 
 /* "exact", "server" or "pages". */
 static inline const char *

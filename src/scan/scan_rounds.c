@@ -415,16 +415,15 @@ scan_next_round(GpuannScan *scan)
 }
 
 /*
- * The server's answer is false, or nobody can tell: have the pages answer the
- * round anew, from the row on that was not confirmed. What was emitted stays
- * so.
+ * The answer is false: have the pages answer the round anew, from the row on
+ * that was not confirmed. What was emitted stays so.
  */
 void
-scan_redo_round(GpuannScan *scan, FallbackReason why)
+scan_redo_round(GpuannScan *scan)
 {
 	uint32		passed = scan->next - 1;
 
-	source_leave_server(scan, why);
+	source_leave_server(scan, FALLBACK_INVALID_ANSWER);
 	if (scan->stage == STAGE_GRAPH)
 	{
 		drop_answer(scan);

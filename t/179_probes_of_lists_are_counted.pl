@@ -268,4 +268,20 @@ make_index('wide', 2);
 serve('wide');
 is(holders('other', 'x', 'y', 'z') . ' / ' . holders('postgres', 'c', 'd', 'wide'), 'y z / c d', 'in both of them');
 $node->stop;
+
+# Nor does one that would have more than another if it kept what is of no use to it here.
+$node = server_node('turns', conf => [ 'gpuann.count_limit = 384' ]);
+$node->safe_psql('postgres', 'CREATE DATABASE other TEMPLATE postgres');
+foreach my $pair ([ 'a', 'x' ], [ 'b', 'y' ], [ 'c', 'z' ])
+{
+	make_index($pair->[0], 1);
+	serve($pair->[0]);
+	make_index($pair->[1], 1, 'other');
+	serve($pair->[1], 'other');
+}
+evict($_) foreach 'a', 'b', 'c';
+make_index('wide', 2);
+serve('wide');
+is(holders('postgres', 'a', 'b', 'c', 'wide') . ' / ' . holders('other', 'x', 'y', 'z'), 'a b c / x y z', 'counts in turns are nobody\'s to take');
+$node->stop;
 done_testing();

@@ -18,6 +18,8 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include "engine/quantizer/random.h"
+
 #define WARP 32u
 #define STACK_BYTES (64u * 1024)
 #define MAX_THREADS 1024u
@@ -275,7 +277,7 @@ enum Order
 	ORDER_RANDOM
 };
 
-static uint32_t order_random; /* the state of random orders */
+static uint64_t order_random; /* the state of random orders */
 
 static Order
 order_asked()
@@ -286,7 +288,7 @@ order_asked()
 		return ORDER_ASCENDING;
 	if (strcmp(asked, "reverse") == 0)
 		return ORDER_REVERSE;
-	order_random = (uint32_t) strtoul(asked, NULL, 10) | 1;
+	order_random = strtoul(asked, NULL, 10);
 	return ORDER_RANDOM;
 }
 
@@ -304,18 +306,8 @@ order_threads(uint32_t *order, uint32_t threads)
 {
 	for (uint32_t i = 0; i < threads; i++)
 		order[i] = order_of_threads() == ORDER_REVERSE ? threads - 1 - i : i;
-	for (uint32_t i = threads; i > 1 && order_of_threads() == ORDER_RANDOM; i--)
-	{
-		uint32_t with,
-			kept = order[i - 1];
-
-		order_random ^= order_random << 13;
-		order_random ^= order_random >> 17;
-		order_random ^= order_random << 5;
-		with = order_random % i;
-		order[i - 1] = order[with];
-		order[with] = kept;
-	}
+	if (order_of_threads() == ORDER_RANDOM)
+		random_draw(&order_random, order, threads, threads);
 }
 
 static void

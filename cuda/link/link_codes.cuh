@@ -193,7 +193,7 @@ code_products(const MirrorView &mirror, const uint32_t *rows, const uint32_t *co
 
 #endif /* EMULATED */
 
-/* A warp has code_products of so many rows and columns at a time. */
+/* Rows and columns that a warp multiplies in one code_products(). */
 #define TILE_ROWS 16u
 #define TILE_COLUMNS 32u
 #define COLUMN_TILES 4

@@ -160,7 +160,10 @@ holding_of(HolderTable *table, Oid database)
 	return i;
 }
 
-/* List who has counts, for an index of a database that wants more. */
+/*
+ * Collect the indexes that hold counts. An index of `database` claims `wanted`
+ * grains, which count as held already.
+ */
 static void
 list_holders(HolderTable *table, Oid database, uint32 wanted)
 {
@@ -204,10 +207,10 @@ may_lose(const HolderTable *table, const Holder *holder, uint32 grains)
 }
 
 /*
- * Have indexes lose their counts, one after the other, on a copy of the map,
- * until so many grains follow each other. False: even then they would not. Who
- * is not in the way keeps its counts, so what the claiming database holds is
- * not taken to be less.
+ * Free the ranges of holders, in their order, on a copy of the map, until
+ * `wanted` adjacent grains are free. False: there is no such range even then.
+ * The caller releases only holders that overlap the range found, so none is
+ * deducted from what the claiming database holds.
  */
 static bool
 plan_room(HolderTable *table, uint32 wanted, uint32 *first)

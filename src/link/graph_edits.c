@@ -340,19 +340,38 @@ edited_begin(GraphEdits *edits, uint32 slot, bool live)
 	return edited;
 }
 
+/* Change a row that came in order. False: the slot's did not. */
+static bool
+set_ordered(GraphEdits *edits, uint32 slot, const uint32 *neighbours, uint32 count)
+{
+	uint32	   *row = ordered_row(edits, slot);
+
+	if (row != NULL)
+		fill_row(edits, row, neighbours, count);
+	return row != NULL;
+}
+
+/* Write a row of the hash; without distances (NULL) it has none. */
+static void
+fill_edited(const GraphEdits *edits, EditedRow *edited, const uint32 *neighbours,
+			const float *distances, uint32 count)
+{
+	edited->row[0] = count;
+	memcpy(edited->row + 1, neighbours, count * sizeof(uint32));
+	edited->measured = distances != NULL;
+	if (distances != NULL)
+		memcpy(distances_of(edits, edited), distances, count * sizeof(float));
+}
+
 /* Change a row. The first change of a slot takes over whether it is live. */
 void
 graph_edits_set(GraphEdits *edits, uint32 slot, const uint32 *neighbours, const float *distances,
 				uint32 count)
 {
-	uint32	   *ordered = ordered_row(edits, slot);
 	EditedRow  *edited;
 
-	if (ordered != NULL)
-	{
-		fill_row(edits, ordered, neighbours, count);
+	if (set_ordered(edits, slot, neighbours, count))
 		return;
-	}
 	edited = edited_lookup(edits->rows, slot);
 	if (edited == NULL)
 	{
@@ -362,11 +381,7 @@ graph_edits_set(GraphEdits *edits, uint32 slot, const uint32 *neighbours, const 
 		(void) graph_edits_get(edits, slot, old, &state);
 		edited = edited_begin(edits, slot, state.live);
 	}
-	edited->row[0] = count;
-	memcpy(edited->row + 1, neighbours, count * sizeof(uint32));
-	edited->measured = distances != NULL;
-	if (distances != NULL)
-		memcpy(distances_of(edits, edited), distances, count * sizeof(float));
+	fill_edited(edits, edited, neighbours, distances, count);
 }
 
 /*
@@ -419,22 +434,16 @@ ordered_append(GraphEdits *edits, uint32 slot, const uint32 *neighbours, uint32 
 void
 graph_edits_set_live(GraphEdits *edits, uint32 slot, const uint32 *neighbours, uint32 count)
 {
-	uint32	   *ordered = ordered_row(edits, slot);
 	EditedRow  *edited;
 
-	if (ordered != NULL)
-	{
-		fill_row(edits, ordered, neighbours, count);
+	if (set_ordered(edits, slot, neighbours, count))
 		return;
-	}
 	edited = edited_lookup(edits->rows, slot);
 	if (edited == NULL && ordered_append(edits, slot, neighbours, count))
 		return;
 	if (edited == NULL)
 		edited = edited_begin(edits, slot, true);
-	edited->row[0] = count;
-	memcpy(edited->row + 1, neighbours, count * sizeof(uint32));
-	edited->measured = false;
+	fill_edited(edits, edited, neighbours, NULL, count);
 }
 
 /*

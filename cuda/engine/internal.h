@@ -13,9 +13,9 @@
 #include <pthread.h>
 #include <stddef.h>
 
-#include "cuda/engine/arena.h"
-#include "cuda/engine/host_pool.h"
-#include "cuda/engine/mirror_lists.h"
+#include "cuda/memory/arena.h"
+#include "cuda/query/host_pool.h"
+#include "cuda/memory/mirror_lists.h"
 #include "cuda/exact/exact.h"
 #include "cuda/lists/lists_learn.h"
 

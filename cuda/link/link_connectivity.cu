@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "cuda/link/link_measure.cuh"
-#include "cuda/link/link_job.h"
+#include "cuda/jobs/link_job.h"
 
 extern "C"
 {

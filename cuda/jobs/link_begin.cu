@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "cuda/graph/entry_points.h"
-#include "cuda/link/link_job.h"
+#include "cuda/jobs/link_job.h"
 
 extern "C"
 {

@@ -21,7 +21,7 @@
 #include <sched.h>
 #include <time.h>
 
-#include "cuda/engine/host_pool.h"
+#include "cuda/query/host_pool.h"
 #include "cuda/graph/graph_search_codes.h"
 
 #define PROCESSORS_EACH 2u /* of those that this process may use, for each helper */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/engine/arena.h"
+#include "cuda/memory/arena.h"
 
 #define DRIVER_VERSION 11020 /* all of these functions are older */
 

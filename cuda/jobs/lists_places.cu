@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/engine/lists_work.h"
+#include "cuda/jobs/lists_work.h"
 
 /*
  * Which rows of a load's pass go where: one that is dead, or there already, or

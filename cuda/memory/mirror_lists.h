@@ -11,7 +11,7 @@
 #ifndef GPUANN_CUDA_MIRROR_LISTS_H
 #define GPUANN_CUDA_MIRROR_LISTS_H
 
-#include "cuda/engine/arena.h"
+#include "cuda/memory/arena.h"
 #include "cuda/lists/lists_view.h"
 
 struct CudaEngine;

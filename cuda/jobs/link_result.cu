@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cuda/link/link_job.h"
+#include "cuda/jobs/link_job.h"
 
 extern "C"
 {

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cuda/engine/lists_work.h"
+#include "cuda/jobs/lists_work.h"
 
 #ifdef EMULATED
 #define PASS_ROWS 700u /* so that tests have several passes */

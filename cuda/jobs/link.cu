@@ -17,7 +17,7 @@
  * link_begin.cu.
  */
 #include "cuda/graph/entry_points.h"
-#include "cuda/link/link_job.h"
+#include "cuda/jobs/link_job.h"
 
 #define BATCH_FIRST 64u	  /* rows of the first batch of an empty graph: candidates of one another */
 #define BATCH_DOUBLING 256u /* up to here batches are as large as the graph */

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "cuda/engine/internal.h"
-#include "cuda/link/link_job.h"
+#include "cuda/jobs/link_job.h"
 
 #define MOST_STAGES 10
 /* a list of pending slots that is not longer is always made anew */

@@ -679,12 +679,6 @@ extern bool quantizer_verdict(CudaJob *job);
 /* Encode slots that a piece overwrites. */
 extern bool quantizer_overwrite(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots,
 							uint32_t count);
-/* Bytes that encoding wants behind a mirror's seeds. */
-extern size_t quantizer_room(const MirrorSpec *spec);
-/* Where the offsets are, on the device. */
-extern const float *quantizer_offsets(const CudaMirror *mirror);
-/* And the rotation, of rotated codes. */
-extern const uint32_t *quantizer_rotation(const CudaMirror *mirror);
 
 /* entry_points.cu: lists of slots to start from. The stage: true when over */
 extern bool entry_points_stage(CudaEngine *engine, CudaJob *job);
@@ -715,9 +709,5 @@ extern const uint32_t *entry_points_choose(CudaEngine *engine, CudaMirror *mirro
 									  const uint32_t *slots, uint32_t count, uint32_t *near);
 /* A number that stands for the seeds that lists are made of. */
 extern uint64_t entry_points_sum(const uint32_t *seeds, uint32_t nseeds);
-/* Bytes of lists, behind what encoding wants. */
-extern size_t entry_points_room(const CudaMirror *mirror, uint64_t slots);
-/* Let a view have those that batches read. */
-extern void entry_points_published(const CudaMirror *mirror, MirrorView *view);
 
 #endif /* GPUANN_CUDA_INTERNAL_H */

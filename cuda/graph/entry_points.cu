@@ -1,7 +1,6 @@
 /*
  * entry_points.cu
- *		Making pivots and lists of entries (entry_points.h), and when that is
- *		done: a stage of the jobs that bring graph rows or seeds.
+ *		Making pivots and lists of entries (entry_points.h).
  *
  * Kernels, on the job stream: 256 threads.
  *		begin		a block per pivot: one of the entries to begin with
@@ -24,25 +23,15 @@
  */
 #include "cuda/quantizer/quantizer.h"
 #include "cuda/graph/entry_points.h"
-#include "cuda/engine/internal.h"
 #include "cuda/graph/graph_search.cuh"
 
 #define THREADS 256u
 #define WARPS (THREADS / WARP)
 #define LAUNCH_BYTES ((uint64_t) 256 << 20)
-#define RELINKED_SHARE 4u /* lists are made again when one linked row in so many is new */
 #define ROUNDS 6u		  /* of k-means */
 #define MEMBERS 1024u	  /* entries that a mean is made of, at most */
-#define LEAST_MEMBERS 8u  /* entries to a pivot, where entries are few */
 #define AHEAD 8u		  /* a warp that looks for entries of a pivot has so many times 32 on their
 						   * way */
-#ifdef EMULATED
-#define LEAST_SAMPLE 128u /* entries of a link's lists, at least: fewer are no better than seeds */
-#else
-#define LEAST_SAMPLE 512u
-#endif
-#define LINKED_SHARE 4u	  /* of the rows linked so far, one in so many is an entry of a link's
-						   * lists */
 
 /* Begin with entries spread over all of them: any prefix of the seeds is. */
 __global__ void __launch_bounds__(THREADS)
@@ -454,181 +443,12 @@ entry_points_make(const MirrorView *mirror, const EntryPoints *lists, cudaStream
 	return cudaGetLastError();
 }
 
-/* --- where they are ------------------------------------------------------- */
-
-/* Bytes of a row of codes, or of bits. */
-static size_t
-row_bytes(const CudaMirror *mirror)
+cudaError_t
+entry_points_choose_launch(const MirrorView *mirror, const EntryPoints *lists, cudaStream_t stream)
 {
-	return mirror->spec.type == ELEMENT_BIT ? mirror->stride : code_stride(mirror->spec.dims);
+	choose_pivots(mirror, lists, ENTRY_CHOICES, stream);
+	return cudaGetLastError();
 }
-
-/* The same with their scale, which rotated codes have. */
-static size_t
-scaled_bytes(const CudaMirror *mirror)
-{
-	return row_bytes(mirror) + sizeof(float2);
-}
-
-/*
- * Bytes of a side of so many pivots: their codes, their scales, their numbers,
- * their lists.
- */
-static size_t
-side_bytes(const CudaMirror *mirror, uint32_t npivots)
-{
-	return npivots * (scaled_bytes(mirror) + (1 + mirror->spec.degree) * sizeof(uint32_t));
-}
-
-/* Bytes of two sides, and of what making them for so many entries takes. */
-static size_t
-sides_bytes(const CudaMirror *mirror, uint32_t npivots, uint32_t nentries)
-{
-	return 2 * side_bytes(mirror, npivots) +
-		   (size_t) (ENTRY_CHOICES + 1) * nentries * sizeof(uint32_t);
-}
-
-/*
- * A side of lists of so many pivots, behind the seeds and what codes are made
- * with. Sides of more than PIVOTS are behind those of fewer, where only large
- * mirrors have memory.
- */
-static unsigned char *
-side_of(const CudaMirror *mirror, uint32_t npivots, uint32_t side)
-{
-	unsigned char *room =
-		(unsigned char *) mirror->seeds.base +
-		round_up(2 * SEEDS_ROOM * sizeof(uint32_t) + quantizer_room(&mirror->spec), 16);
-
-	if (npivots <= PIVOTS)
-		return room + side * side_bytes(mirror, PIVOTS);
-	return room + round_up(sides_bytes(mirror, PIVOTS, ENTRIES_FEW), 16) +
-		   side * side_bytes(mirror, PIVOTS_MOST);
-}
-
-/* Entries that a mirror of so many rows may have. */
-static uint32_t
-entry_points_most(uint64_t rows)
-{
-	uint64_t most = rows / ROWS_OF_ENTRY;
-
-	return most < ENTRIES_FEW ? ENTRIES_FEW : most < ENTRIES_MOST ? (uint32_t) most : ENTRIES_MOST;
-}
-
-size_t
-entry_points_room(const CudaMirror *mirror, uint64_t slots)
-{
-	size_t room = 32 + sides_bytes(mirror, PIVOTS, ENTRIES_FEW);
-
-	return entry_points_most(slots) > ENTRIES_FEW
-			   ? room + sides_bytes(mirror, PIVOTS_MOST, ENTRIES_MOST)
-			   : room;
-}
-
-/* Pivots for so many entries. */
-static uint32_t
-pivots_for(uint32_t nentries)
-{
-	uint32_t few = nentries / LEAST_MEMBERS;
-
-	if (nentries <= ENTRIES_FEW)
-		return few < PIVOTS ? few : PIVOTS;
-	return nentries / ENTRIES_OF_PIVOT < PIVOTS_MOST ? nentries / ENTRIES_OF_PIVOT : PIVOTS_MOST;
-}
-
-void
-entry_points_published(const CudaMirror *mirror, MirrorView *view)
-{
-	uint32_t npivots = pivots_for(mirror->nentries);
-	unsigned char *side = side_of(mirror, npivots, mirror->entries_side);
-
-	view->pivot_codes = (const signed char *) side;
-	view->pivot_scales = (const float2 *) (side + npivots * row_bytes(mirror));
-	view->pivots = (const uint32_t *) (side + npivots * scaled_bytes(mirror));
-	view->npivots = npivots;
-}
-
-uint64_t
-entry_points_sum(const uint32_t *seeds, uint32_t nseeds)
-{
-	uint64_t sum = 14695981039346656037ull;
-
-	for (uint32_t i = 0; i < nseeds && i < ENTRIES_MOST; i++)
-		sum = (sum ^ seeds[i]) * 1099511628211ull;
-	return sum;
-}
-
-/*
- * How many entries a mirror is to have that will have so many seeds; 0: no
- * lists.
- */
-static uint32_t
-entry_points_wanted(const CudaMirror *mirror, uint32_t nseeds)
-{
-	bool bits = mirror->spec.type == ELEMENT_BIT;
-	uint32_t most = entry_points_most(mirror->rows);
-
-	/* bits in host memory would be read as often as there are pivots */
-	if (nseeds <= ENGINE_SEEDS_TRIED ||
-		(bits ? mirror_near_rows(mirror) < mirror->rows : !mirror->codes_good))
-		return 0;
-	return nseeds < most ? nseeds : most;
-}
-
-/*
- * The mirror as lists are made from it: rows of bits are codes, and codes serve
- * for that although searches may not walk them yet.
- */
-static MirrorView
-coded_view(const CudaMirror *mirror)
-{
-	MirrorView view = mirror_view(mirror);
-
-	view.codes = (const signed char *) (view.type == ELEMENT_BIT ? mirror->vectors.base
-																 : mirror->codes.base);
-	view.code_stride = (uint32_t) row_bytes(mirror);
-	return view;
-}
-
-/*
- * Lists of a side, of so many entries, for so many pivots. While queries are
- * about their kernels have a block on each SM, which leaves these most of it.
- */
-static EntryPoints
-lists_of(const CudaEngine *engine, const CudaMirror *mirror, uint32_t side, const uint32_t *entries,
-		 uint32_t nentries, uint32_t npivots)
-{
-	EntryPoints lists;
-
-	lists.entries = entries;
-	lists.npivots = npivots;
-	lists.nentries = nentries;
-	lists.rows = mirror->spec.type == ELEMENT_BIT ? mirror->rows : mirror->coded;
-	lists.codes = (signed char *) side_of(mirror, npivots, side);
-	lists.scales =
-		mirror->codes_rotated ? (float2 *) (lists.codes + npivots * row_bytes(mirror)) : NULL;
-	lists.pivots = (uint32_t *) (lists.codes + npivots * scaled_bytes(mirror));
-	lists.choices = (uint32_t *) side_of(mirror, npivots, 2);
-	lists.placed = lists.choices + (size_t) ENTRY_CHOICES * nentries;
-	lists.copies = npivots * mirror->spec.degree / nentries;
-	lists.copies = lists.copies < 1 ? 1 : lists.copies;
-	lists.blocks = queries_about(engine) ? (uint32_t) engine->device.multiProcessorCount : 0;
-	return lists;
-}
-
-/* Make the side that no batch reads from now on; those in flight may. */
-static bool
-send_entries(CudaEngine *engine, CudaMirror *mirror, const uint32_t *entries, uint32_t count)
-{
-	MirrorView view = coded_view(mirror);
-	EntryPoints lists =
-		lists_of(engine, mirror, mirror->entries_side ^ 1, entries, count, pivots_for(count));
-
-	return batch_streams_wait(engine, mirror) &&
-		   GPU(&engine->failure, entry_points_make(&view, &lists, engine->job_stream));
-}
-
-/* --- for links ------------------------------------------------------------ */
 
 /*
  * Take entries of seeds and of a link's slots, by turns, so that any first of
@@ -649,97 +469,12 @@ __launch_bounds__(THREADS) sample_kernel(uint32_t *entries, uint32_t count, cons
 		entries[i] = slots[(uint64_t) __brev(i - seed) * nslots >> 32];
 }
 
-bool
-entry_points_may_be(const CudaMirror *mirror)
+cudaError_t
+entry_points_sample_launch(uint32_t *entries, uint32_t count, const uint32_t *seeds,
+						   uint32_t of_seeds, const uint32_t *slots, uint32_t nslots,
+						   cudaStream_t stream)
 {
-	if (mirror->spec.type == ELEMENT_BIT)
-		return mirror_near_rows(mirror) >= mirror->rows;
-	return mirror->has_code_room && mirror->code_steps != 0 && mirror->coded == mirror->rows;
-}
-
-/*
- * How many entries a link's lists have, and how many of these are seeds: as
- * many as rows that were linked before it, if there are.
- */
-static uint32_t
-sample_size(const CudaMirror *mirror, uint32_t count, uint32_t linked, uint32_t *of_seeds)
-{
-	uint32_t most = entry_points_most(mirror->rows);
-	uint32_t wanted = linked / LINKED_SHARE < most ? linked / LINKED_SHARE : most;
-
-	*of_seeds = linked > 0 ? (uint32_t) ((uint64_t) wanted * (linked - count) / linked) : 0;
-	*of_seeds = *of_seeds < mirror->nseeds ? *of_seeds : mirror->nseeds;
-	return count < wanted - *of_seeds ? *of_seeds + count : wanted;
-}
-
-bool
-entry_points_are_enough(const CudaMirror *mirror, uint32_t count, uint32_t linked)
-{
-	uint32_t of_seeds;
-
-	return sample_size(mirror, count, linked, &of_seeds) >= LEAST_SAMPLE;
-}
-
-uint32_t
-entry_points_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count,
-				uint32_t linked)
-{
-	uint32_t *entries = (uint32_t *) mirror->seeds.base + (mirror->seeds_side ^ 1) * SEEDS_ROOM;
-	const uint32_t *seeds = (const uint32_t *) mirror->seeds.base + mirror->seeds_side * SEEDS_ROOM;
-	uint32_t of_seeds;
-	uint32_t wanted = sample_size(mirror, count, linked, &of_seeds);
-
-	if (!batch_streams_wait(engine, mirror))
-		return 0;
-	LAUNCH(sample_kernel, (wanted + THREADS - 1) / THREADS, THREADS, 0, engine->job_stream, entries,
-		   wanted, seeds, of_seeds, slots, count);
-	return GPU(&engine->failure, cudaGetLastError()) &&
-				   send_entries(engine, mirror, entries, wanted)
-			   ? pivots_for(wanted)
-			   : 0;
-}
-
-const uint32_t *
-entry_points_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, const uint32_t *slots,
-			   uint32_t count, uint32_t *near)
-{
-	MirrorView view = coded_view(mirror);
-	uint32_t side = made > 0 ? mirror->entries_side ^ 1 : mirror->entries_side;
-	EntryPoints lists =
-		lists_of(engine, mirror, side, slots, count, made > 0 ? made : view.npivots);
-
-	lists.choices = near;
-	choose_pivots(&view, &lists, ENTRY_CHOICES, engine->job_stream);
-	return GPU(&engine->failure, cudaGetLastError()) ? lists.pivots + lists.npivots : NULL;
-}
-
-/* --- the stage ------------------------------------------------------------ */
-
-bool
-entry_points_stage(CudaEngine *engine, CudaJob *job)
-{
-	CudaMirror *mirror = job->mirror;
-	uint64_t sum = job->has_seeds ? entry_points_sum(job->seeds, job->nseeds) : mirror->seeds_sum;
-	uint32_t wanted = entry_points_wanted(mirror, job->has_seeds ? job->nseeds : mirror->nseeds);
-	const uint32_t *seeds =
-		(const uint32_t *) mirror->seeds.base +
-		(job->has_seeds ? mirror->seeds_side ^ 1 : mirror->seeds_side) * SEEDS_ROOM;
-	Piece *piece;
-
-	if (wanted == mirror->nentries &&
-		(wanted == 0 ||
-		 (sum == mirror->entry_points_sum && mirror->relinked <= mirror->linked / RELINKED_SHARE)))
-		return true;
-	if (wanted > 0)
-	{
-		piece = piece_free(engine);
-		if (piece == NULL || !send_entries(engine, mirror, seeds, wanted) ||
-			!piece_send(engine, job, piece))
-			return false;
-	}
-	job->has_entries = true;
-	job->nentries = wanted;
-	job->entry_points_sum = sum;
-	mirror->relinked = 0;
-	return true;
+	LAUNCH(sample_kernel, (count + THREADS - 1) / THREADS, THREADS, 0, stream, entries, count,
+		   seeds, of_seeds, slots, nslots);
+	return cudaGetLastError();
 }

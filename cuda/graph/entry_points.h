@@ -73,4 +73,19 @@ struct EntryPoints
 extern cudaError_t entry_points_make(const MirrorView *mirror, const EntryPoints *lists,
 								cudaStream_t stream);
 
+/*
+ * Let `nentries` rows (lists->entries) choose the ENTRY_CHOICES nearest pivots,
+ * into lists->choices.
+ */
+extern cudaError_t entry_points_choose_launch(const MirrorView *mirror, const EntryPoints *lists,
+											  cudaStream_t stream);
+/*
+ * Take `count` entries of seeds and of slots, so many of the seeds; any first
+ * of them are a sample of both.
+ */
+extern cudaError_t entry_points_sample_launch(uint32_t *entries, uint32_t count,
+											  const uint32_t *seeds, uint32_t of_seeds,
+											  const uint32_t *slots, uint32_t nslots,
+											  cudaStream_t stream);
+
 #endif /* GPUANN_CUDA_ENTRY_POINTS_H */

@@ -30,7 +30,7 @@ typedef enum LinkPhase
 	LINK_POOR,	/* a repair: rows that found little are gone through again, with a walk */
 	LINK_DRAIN, /* the last batch */
 	LINK_SEEDS, /* the seeds that stay are brought here */
-	LINK_REACH, /* what is left out gets a way in (link_connectivity.cu) */
+	LINK_REACH, /* what is left out gets a way in (link_connectivity_job.cu) */
 	LINK_BITS,	/* which rows changed is brought here */
 	LINK_ROWS,	/* the rows that changed */
 	LINK_OVER
@@ -43,18 +43,6 @@ typedef enum LinkCodes
 	CODES_UNJUDGED, /* not yet */
 	CODES_SERVE
 } LinkCodes;
-
-/* What is known of who can be reached, in device memory; bitmaps of rows. */
-struct LinkReach
-{
-	uint32_t *reached;
-	uint32_t *expanded;
-	uint32_t *selected; /* of those left out, those that get a way in this round */
-	uint32_t *wanted;	/* those that shall be reached */
-	uint32_t *found;	/* whether sweeps found any more */
-	uint32_t *attached; /* the last row that got a way in, or NO_SLOT */
-	uint32_t *edges_in; /* of reached rows */
-};
 
 struct LinkWork
 {
@@ -123,7 +111,7 @@ extern bool link_bring_result(CudaEngine *engine, CudaJob *job);
 extern bool link_fetch(CudaEngine *engine, CudaJob *job, const uint32_t *from, uint32_t *to,
 					   uint32_t words);
 /*
- * link_repair.cu. Put the slots together that a repair looks at; which of them
+ * link_repair_job.cu. Put the slots together that a repair looks at; which of them
  * name dead slots; which have found little: true when known
  */
 extern bool link_collect_repair(const CudaJob *job, LinkWork *work);
@@ -131,9 +119,8 @@ extern bool link_find_broken(CudaEngine *engine, CudaJob *job);
 extern bool link_find_poor(CudaEngine *engine, CudaJob *job);
 /* Seeds that are dead make way for others. */
 extern void link_replace_dead_seeds(CudaJob *job);
-/* link_connectivity.cu: as link_stage; and its memory */
+/* link_connectivity_job.cu: as link_stage */
 extern bool link_reach(CudaEngine *engine, CudaJob *job);
-extern size_t link_reach_lay_out(LinkReach *reach, uint32_t rows, unsigned char *at);
 /* A mirror as kernels of a link see it. */
 extern MirrorView link_mirror(const CudaJob *job);
 /* How many blocks a kernel of a link may have now. */

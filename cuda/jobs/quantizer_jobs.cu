@@ -18,63 +18,10 @@
 
 #include "cuda/quantizer/quantizer.h"
 #include "cuda/engine/internal.h"
+#include "cuda/memory/mirror_seeds.h"
 
 #define BAD_MOST 20u	   /* one sampled row in so many may be served badly */
 #define ROTATED_FROM 64u   /* linked rows before codes are rotated */
-
-/*
- * What encoding keeps behind a mirror's seeds: least, greatest, offsets,
- * rotation, verdict.
- */
-static uint32_t *
-room_of(const CudaMirror *mirror)
-{
-	return (uint32_t *) mirror->seeds.base + 2 * SEEDS_ROOM;
-}
-
-size_t
-quantizer_room(const MirrorSpec *spec)
-{
-	return 4 * (size_t) spec->dims * sizeof(uint32_t) + sizeof(QuantizerVerdict);
-}
-
-const float *
-quantizer_offsets(const CudaMirror *mirror)
-{
-	return (const float *) (room_of(mirror) + 2 * (size_t) mirror->spec.dims);
-}
-
-const uint32_t *
-quantizer_rotation(const CudaMirror *mirror)
-{
-	return room_of(mirror) + 3 * (size_t) mirror->spec.dims;
-}
-
-static CodedRows
-coded_rows(const CudaMirror *mirror)
-{
-	MirrorView view = mirror_view(mirror);
-	CodedRows rows;
-
-	rows.vectors = view.vectors;
-	rows.norms = view.norms;
-	rows.graph = view.graph;
-	rows.codes = (unsigned char *) mirror->codes.base;
-	rows.least = room_of(mirror);
-	rows.greatest = rows.least + view.dims;
-	rows.offsets = (float *) (rows.greatest + view.dims);
-	rows.steps = mirror->code_steps;
-	rows.scales = mirror->codes_rotated ? (float2 *) mirror->scales.base : NULL;
-	rows.rotation = quantizer_rotation(mirror);
-	rows.stride = view.stride;
-	rows.code_stride = view.code_stride;
-	rows.dims = view.dims;
-	rows.degree = view.degree;
-	rows.rows = view.rows;
-	rows.type = mirror->spec.type;
-	rows.metric = view.metric;
-	return rows;
-}
 
 static bool
 codes_copy_out(CudaEngine *engine, void *to, const void *from, size_t bytes)

@@ -10,7 +10,7 @@
  * reached in the end gets a way in (link_connectivity.cu). The rules are those
  * of src/engine (prune.c, prune_incremental.c, connectivity.c); the outcome
  * depends on neither the number of blocks nor how a batch is cut into launches.
- * Driven by link.cu.
+ * Driven by cuda/jobs/link.cu.
  */
 #ifndef GPUANN_CUDA_LINK_H
 #define GPUANN_CUDA_LINK_H
@@ -78,6 +78,18 @@ link_item(const LinkBatch &batch, uint32_t i)
 {
 	return batch.turns != NULL ? batch.turns[i] : i;
 }
+
+/* What is known of who can be reached, in device memory; bitmaps of rows. */
+struct LinkReach
+{
+	uint32_t *reached;
+	uint32_t *expanded;
+	uint32_t *selected; /* of those left out, those that get a way in this round */
+	uint32_t *wanted;	/* those that shall be reached */
+	uint32_t *found;	/* whether sweeps found any more */
+	uint32_t *attached; /* the last row that got a way in, or NO_SLOT */
+	uint32_t *edges_in; /* of reached rows */
+};
 
 /*
  * A part of a batch: rows, or edges, and how many blocks at most share them.
@@ -147,5 +159,31 @@ extern cudaError_t link_order_launch(const MirrorView *mirror, const LinkBatch *
 /* Copy graph rows of slots to `to`. */
 extern cudaError_t link_gather_launch(const MirrorView *mirror, const uint32_t *slots,
 									  uint32_t count, uint32_t *to, cudaStream_t stream);
+
+/*
+ * link_repair.cu. Mark rows of [first, end) that name dead slots, in the bitmap
+ * `found`, by so many blocks.
+ */
+extern cudaError_t link_find_launch(const MirrorView *mirror, uint32_t *found, uint32_t first,
+									uint32_t end, uint32_t blocks, cudaStream_t stream);
+
+/*
+ * link_connectivity.cu. Lay the tables out from `at` on; returns their bytes.
+ * They are zero, and `attached` NO_SLOT, before the first of a round: the seeds
+ * of the mirror count as reached.
+ */
+extern size_t link_reach_lay_out(LinkReach *reach, uint32_t rows, unsigned char *at);
+extern cudaError_t link_reach_start(const MirrorView *mirror, const LinkReach *reach,
+									cudaStream_t stream);
+/* Mark what rows newly reached lead to, by so many blocks. */
+extern cudaError_t link_reach_sweep(const MirrorView *mirror, const LinkReach *reach,
+									uint32_t blocks, cudaStream_t stream);
+/* Select rows left out, of each island few, likewise. */
+extern cudaError_t link_reach_select(const MirrorView *mirror, const LinkReach *reach,
+									 uint32_t blocks, cudaStream_t stream);
+/* Give rows [first, first + count) of a batch, which has walked, an edge in. */
+extern cudaError_t link_reach_attach(const MirrorView *mirror, const LinkBatch *batch,
+									 const LinkReach *reach, uint32_t first, uint32_t count,
+									 cudaStream_t stream);
 
 #endif /* GPUANN_CUDA_LINK_H */

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/quantizer/quantizer.h"
 #include "cuda/engine/internal.h"
+#include "cuda/memory/mirror_seeds.h"
 
 #define FIRST_ROWS 1024u  /* slots that even a small mirror has room for */
 #define HOST_STEP ((size_t) 64 << 20) /* rows in host memory: taken as rows come, because pinning

@@ -21,6 +21,7 @@
 
 static cudaStream_t stream;
 static cudaDeviceProp device;
+static ListsLimits limits;
 
 /* What the command line chose. */
 static struct
@@ -95,7 +96,7 @@ measure_training(const char *what, const ListsTraining &training, uint32_t clust
 	auto begin = std::chrono::steady_clock::now();
 
 	learn = lists_learn_begin(&training, memory, shared, set.rows,
-							  (uint32_t) device.multiProcessorCount, stream);
+							  &limits, stream);
 	if (learn == NULL)
 		exit(1);
 	while (!over)
@@ -191,7 +192,7 @@ measure_assignment(const char *what, uint32_t dims, const float *rows, const flo
 	assign.nearest = nearest;
 	assign.distances = distances;
 	assign.scratch = device_memory<unsigned char>(lists_assign_bytes(set.lists, dims, set.rows));
-	assign.processors = (uint32_t) device.multiProcessorCount;
+	assign.limits = &limits;
 	assign.stream = stream;
 	print_time(what, dims,
 			   time_of(stream, 1, set.runs, [&] { must(lists_assign(&assign), "assignment"); }), 0,
@@ -277,7 +278,7 @@ main(int argc, char **argv)
 		}
 	must(cudaGetDeviceProperties(&device, 0), "the device");
 	must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
-	must(lists_code_prepare(&device), "shared memory");
+	must(lists_code_prepare(&device, &limits), "shared memory");
 	printf("%s, %u rows, %u lists, %u rounds\n\n", device.name, set.rows, set.lists, set.rounds);
 	printf("| what | dimensions | ms | |\n|---|---|---|---|\n");
 	for (uint32_t dims : set.dims)

@@ -52,6 +52,9 @@ extern EngineStatus gpu_failed(const Failure *failure, EngineError *error);
 
 #define GPU(failure, call) gpu_check((failure), (call), #call)
 
+/* Microseconds of the monotonic clock. */
+extern uint64_t clock_us(void);
+
 /* Let a kernel (NULL: none) have so much dynamic shared memory. */
 template <typename... Arguments>
 static inline cudaError_t
@@ -84,6 +87,12 @@ power_of_two(uint32_t n)
 	while (power < n)
 		power <<= 1;
 	return power;
+}
+
+static inline uint32_t
+at_most(uint32_t n, uint32_t most)
+{
+	return n < most ? n : most;
 }
 
 static inline size_t

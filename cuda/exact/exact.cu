@@ -168,30 +168,23 @@ typedef void (*KeysKernel)(const MirrorView, const BatchView, const Entries, uin
 
 static const KeysKernel keys_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(KEYS_KERNEL);
 
-/* How searches go that may go several ways: chosen, or forced. */
-static ExactWay way;
-/* Whether it was said from how many queries on tiles are taken. */
-static bool tiles_asked;
-/* Rows of a tile of searches with a large k. */
-static uint32_t tile_rows = EXACT_TILE;
-
 cudaError_t
-exact_prepare(size_t shared_room, const EngineForced *forced)
+exact_prepare(size_t shared_room, const EngineForced *forced, ExactLimits *limits)
 {
 	int bytes = (int) (shared_room - 1024); /* less than 1 KB is declared statically */
 	cudaError_t error = allow_shared(exact_merge_kernel, (size_t) bytes);
 
-	way = forced->exact;
-	tiles_asked = forced->tiles_queries > 0;
-	tile_rows =
+	limits->way = forced->exact;
+	limits->tiles_asked = forced->tiles_queries > 0;
+	limits->tile_rows =
 		forced->exact_tile > 0 && forced->exact_tile < EXACT_TILE ? forced->exact_tile : EXACT_TILE;
 	if (error == cudaSuccess)
 		error = allow_shared(keys_kernels, (size_t) bytes);
 	if (error == cudaSuccess)
 		error = scan_prepare(bytes);
 	if (error == cudaSuccess)
-		error = fused_prepare(shared_room);
-	return error == cudaSuccess ? tiles_prepare(bytes, forced) : error;
+		error = fused_prepare(shared_room, limits);
+	return error == cudaSuccess ? tiles_prepare(bytes, forced, limits) : error;
 }
 
 uint32_t
@@ -225,16 +218,19 @@ merge_launch(const ExactLaunch *launch, const ExactLists *lists, const MergeTo *
 bool
 exact_at_once(const ExactLaunch *launch)
 {
+	ExactWay way = launch->limits->way;
+
 	if (way == EXACT_SCAN || !fused_can(launch))
 		return false;
 	return way == EXACT_FUSED ||
-		   (fused_pays(launch) &&
-			!((way == EXACT_TILES || tiles_asked) && tiles_can(launch, way == EXACT_TILES)));
+		   (fused_pays(launch) && !((way == EXACT_TILES || launch->limits->tiles_asked) &&
+									tiles_can(launch, way == EXACT_TILES)));
 }
 
 cudaError_t
 exact_search_launch(const ExactLaunch *launch)
 {
+	ExactWay way = launch->limits->way;
 	ExactLists lists;
 	MergeTo to;
 	cudaError_t error;
@@ -323,6 +319,7 @@ cudaError_t
 exact_sort_launch(const ExactLaunch *launch)
 {
 	uint32_t rows = launch->mirror.rows;
+	uint32_t tile_rows = launch->limits->tile_rows;
 	ExactStream stream;
 	cudaError_t error = cudaSuccess;
 

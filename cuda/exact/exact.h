@@ -13,9 +13,35 @@
 #define EXACT_CHUNK (1u << 18) /* maximum number of results of one pass over the rows; for a larger
 							    * k, passes continue after the last result */
 
+/*
+ * What a device allows exact searches, and how the configuration forces them:
+ * found once, by exact_prepare. Bytes are dynamic shared memory of a block.
+ */
+struct ExactLimits
+{
+	ExactWay way;	  /* how searches go that may go several ways: chosen, or forced */
+	bool tiles_asked; /* it was said from how many queries on tiles are taken */
+	uint32_t tile_rows; /* of searches with a large k */
+
+	/* exact_fused.cu */
+	size_t fused_shared;
+	bool fused_in_groups; /* the ring is filled by groups of 16-byte copies */
+
+	/* exact_tiles.cu: minimum number of queries and rows for tiles */
+	size_t tiles_shared;
+	uint32_t least_queries;
+	uint32_t least_rows;
+
+	/* exact_wgmma.cu */
+	size_t wgmma_shared; /* 0: not supported by the device */
+	uint32_t wgmma_processors;
+	uint32_t wgmma_queries; /* tile size, if it is forced; else 0 */
+};
+
 /* An exact search, by a batch's queries, of all rows or of the pending ones. */
 struct ExactLaunch
 {
+	const ExactLimits *limits;
 	MirrorView mirror;
 	BatchView batch;
 	ElementType type;
@@ -108,11 +134,13 @@ extern size_t exact_stream_bytes(uint32_t max_k);
 extern cudaError_t exact_sort_bytes(size_t *bytes);
 /* Number of queries with max_k results for which state_bytes suffices. */
 extern uint32_t exact_scan_queries(size_t state_bytes, uint32_t max_k);
-extern cudaError_t exact_prepare(size_t shared_room, const EngineForced *forced);
+/* Allow the kernels their shared memory. */
+extern cudaError_t exact_prepare(size_t shared_room, const EngineForced *forced,
+								 ExactLimits *limits);
 /*
  * exact_wgmma.cu: whether tiles are multiplied by warp groups. Valid after
  * exact_prepare().
  */
-extern bool exact_has_groups();
+extern bool exact_has_groups(const ExactLimits *limits);
 
 #endif /* GPUANN_CUDA_EXACT_H */

@@ -433,21 +433,18 @@ kernel_of(const ExactLaunch *launch, const FusedPlan &plan)
 	return fused_kernels[number][type_and_term(launch->type, launch->mirror.metric)];
 }
 
-static size_t shared_room; /* dynamic shared memory of a block */
-static bool in_groups;	   /* the ring is filled by groups of 16-byte copies */
-
 cudaError_t
-fused_prepare(size_t room)
+fused_prepare(size_t room, ExactLimits *limits)
 {
 	cudaFuncAttributes attributes;
 	cudaError_t error = cudaFuncGetAttributes(&attributes, (const void *) fused_kernels[0][0]);
 
 	room -= sizeof(FusedBlock<FUSED_QUERIES>) + RING_ALIGNED;
-	shared_room = room / RING_ALIGNED * RING_ALIGNED;
-	in_groups = error == cudaSuccess && attributes.ptxVersion < 90;
+	limits->fused_shared = room / RING_ALIGNED * RING_ALIGNED;
+	limits->fused_in_groups = error == cudaSuccess && attributes.ptxVersion < 90;
 	if (error == cudaSuccess)
-		error = allow_shared(fused_kernels, shared_room);
-	return error == cudaSuccess ? products_prepare(shared_room) : error;
+		error = allow_shared(fused_kernels, limits->fused_shared);
+	return error == cudaSuccess ? products_prepare(limits->fused_shared) : error;
 }
 
 size_t
@@ -487,6 +484,8 @@ plan_ring(const ExactLaunch *launch, uint32_t warps, FusedPlan *plan, size_t *by
 {
 	const MirrorView &mirror = launch->mirror;
 	uint32_t group = group_of(launch->queries);
+	bool in_groups = launch->limits->fused_in_groups;
+	size_t shared_room = launch->limits->fused_shared;
 	uint32_t least = in_groups ? RING_STAGES : MIN_STAGES;
 	uint32_t ring;
 
@@ -530,10 +529,10 @@ plan_block(const ExactLaunch *launch, FusedPlan *plan, size_t *bytes)
 {
 	uint32_t warps = launch->mirror.stride > LONG_ROWS ? WARPS_OF_LONG : MAX_WARPS;
 
-	if (!in_groups && products_take(launch))
+	if (!launch->limits->fused_in_groups && products_take(launch))
 	{
 		plan_queries(launch, FUSED_QUERIES, plan);
-		if (products_plan(launch, shared_room, plan, bytes))
+		if (products_plan(launch, launch->limits->fused_shared, plan, bytes))
 			return true;
 	}
 	if (launch->queries > FUSED_SUMS ||
@@ -571,7 +570,8 @@ fused_pays(const ExactLaunch *launch)
 		return false;
 #endif
 	/* of many queries of a short table a scan has less to set up */
-	return !in_groups && (launch->queries <= 8 || launch->mirror.rows >= ROWS_OF_MANY);
+	return !launch->limits->fused_in_groups &&
+		   (launch->queries <= 8 || launch->mirror.rows >= ROWS_OF_MANY);
 }
 
 bool

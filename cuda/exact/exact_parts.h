@@ -289,7 +289,7 @@ extern uint32_t scan_ranges(const ExactLaunch *launch, uint32_t rows);
  */
 extern bool fused_can(const ExactLaunch *launch);
 extern bool fused_pays(const ExactLaunch *launch);
-extern cudaError_t fused_prepare(size_t shared_room);
+extern cudaError_t fused_prepare(size_t shared_room, ExactLimits *limits);
 /* exact.cu */
 extern cudaError_t sort_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from,
 							 uint32_t end);
@@ -299,6 +299,6 @@ extern cudaError_t merge_launch(const ExactLaunch *launch, const ExactLists *lis
 /* exact_tiles.cu: whether it can run a batch, and running it */
 extern bool tiles_can(const ExactLaunch *launch, bool forced);
 extern cudaError_t tiles_launch(const ExactLaunch *launch, bool forced);
-extern cudaError_t tiles_prepare(int bytes, const EngineForced *forced);
+extern cudaError_t tiles_prepare(int bytes, const EngineForced *forced, ExactLimits *limits);
 
 #endif /* GPUANN_CUDA_EXACT_PARTS_H */

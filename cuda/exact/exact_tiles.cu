@@ -460,28 +460,20 @@ static const RankKernel rank_kernels[2][2] = {
 	{exact_rank_kernel<float, TERM_PRODUCT>, exact_rank_kernel<float, TERM_SQUARE>},
 	{exact_rank_kernel<__half, TERM_PRODUCT>, exact_rank_kernel<__half, TERM_SQUARE>}};
 
-static size_t shared_room; /* dynamic shared memory of a block */
-
-/*
- * Minimum number of queries and rows for tiles: measured on an H200
- * (bench/calibrate), or forced.
- */
-static uint32_t least_queries,
-	least_rows;
-
 cudaError_t
-tiles_prepare(int bytes, const EngineForced *forced)
+tiles_prepare(int bytes, const EngineForced *forced, ExactLimits *limits)
 {
 	cudaError_t error = allow_shared(tiles_kernels, (size_t) bytes);
 
-	shared_room = (size_t) bytes;
-	least_queries = forced->tiles_queries > 0 ? forced->tiles_queries : MIN_QUERIES;
-	least_rows = forced->tiles_queries > 0 ? forced->tiles_rows : MIN_ROWS;
+	limits->tiles_shared = (size_t) bytes;
+	/* measured on an H200 (bench/calibrate), or forced */
+	limits->least_queries = forced->tiles_queries > 0 ? forced->tiles_queries : MIN_QUERIES;
+	limits->least_rows = forced->tiles_queries > 0 ? forced->tiles_rows : MIN_ROWS;
 	if (error == cudaSuccess)
-		error = allow_shared(rank_kernels, shared_room);
+		error = allow_shared(rank_kernels, (size_t) bytes);
 	if (error == cudaSuccess)
-		error = allow_shared(begin_kernels, shared_room);
-	return error == cudaSuccess ? wgmma_prepare(bytes, forced->tiles_products) : error;
+		error = allow_shared(begin_kernels, (size_t) bytes);
+	return error == cudaSuccess ? wgmma_prepare(bytes, forced->tiles_products, limits) : error;
 }
 
 /*
@@ -507,7 +499,8 @@ tiles_can(const ExactLaunch *launch, bool forced)
 					launch->max_k <= MAX_K && sample_step(launch, forced) > 1;
 
 	return possible &&
-		   (forced || (launch->queries >= least_queries && launch->mirror.rows >= least_rows));
+		   (forced || (launch->queries >= launch->limits->least_queries &&
+					   launch->mirror.rows >= launch->limits->least_rows));
 }
 
 /*
@@ -557,12 +550,12 @@ tile_bytes(const ExactLaunch *launch, bool *large, bool *resident)
 
 		*resident = queries * bytes_of_query <= RESIDENT_BYTES;
 		lay_out(launch->mirror, queries, *resident, NULL, &bytes);
-		if (bytes > shared_room && *resident)
+		if (bytes > launch->limits->tiles_shared && *resident)
 		{
 			*resident = false;
 			lay_out(launch->mirror, queries, false, NULL, &bytes);
 		}
-		if (bytes <= shared_room || !*large)
+		if (bytes <= launch->limits->tiles_shared || !*large)
 			return bytes;
 		*large = false;
 	}

@@ -101,7 +101,7 @@ append(const MirrorView &mirror, const BatchView &batch, const TileTables &table
  * exact_wgmma.cu: whether it multiplies the tiles of a batch, and launching one
  * phase: multiples of step that are not multiples of step * growth
  */
-extern cudaError_t wgmma_prepare(int bytes, uint32_t products);
+extern cudaError_t wgmma_prepare(int bytes, uint32_t products, ExactLimits *limits);
 extern bool wgmma_takes(const ExactLaunch *launch);
 extern cudaError_t wgmma_launch(const ExactLaunch *launch, const TileTables &tables, uint32_t step,
 								uint32_t growth);

@@ -479,11 +479,6 @@ typedef void (*WgmmaKernel)(const CUtensorMap, const CUtensorMap, const MirrorVi
 
 static const WgmmaKernel wgmma_kernels[2][3][2] = {BY_SIZE(float), BY_SIZE(__half)};
 
-static size_t shared_room;		  /* dynamic shared memory of a block; 0: not supported by the
-								   * device */
-static uint32_t sms;
-static uint32_t products_queries; /* tile size, if it is forced; else 0 */
-
 #ifndef EMULATED
 
 static decltype(&cuTensorMapEncodeTiled) encode_map;
@@ -525,9 +520,9 @@ wgmma_encode(CUtensorMap *map, ElementType type, const void *base, uint32_t vect
 					  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-/* Whether the device supports it; sets its number of SMs. */
+/* Whether the device supports it; finds its number of SMs. */
 static bool
-find_device()
+find_device(ExactLimits *limits)
 {
 	int device,
 		major = 0,
@@ -539,7 +534,7 @@ find_device()
 		cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess ||
 		cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
 		return false;
-	sms = (uint32_t) count;
+	limits->wgmma_processors = (uint32_t) count;
 	return major == 9 && minor == 0 && find_encode();
 }
 
@@ -559,20 +554,20 @@ wgmma_encode(CUtensorMap *map, ElementType type, const void *base, uint32_t vect
  * tests.
  */
 static bool
-find_device()
+find_device(ExactLimits *limits)
 {
-	sms = 4;
-	return products_queries != 0;
+	limits->wgmma_processors = 4;
+	return limits->wgmma_queries != 0;
 }
 
 #endif
 
 cudaError_t
-wgmma_prepare(int bytes, uint32_t products)
+wgmma_prepare(int bytes, uint32_t products, ExactLimits *limits)
 {
-	shared_room = 0;
-	products_queries = products == 64 || products == 128 || products == 256 ? products : 0;
-	if (products == 1 || !find_device())
+	limits->wgmma_shared = 0;
+	limits->wgmma_queries = products == 64 || products == 128 || products == 256 ? products : 0;
+	if (products == 1 || !find_device(limits))
 	{
 		(void) cudaGetLastError();
 		return cudaSuccess;
@@ -583,7 +578,7 @@ wgmma_prepare(int bytes, uint32_t products)
 		(void) cudaGetLastError();
 		return cudaSuccess;
 	}
-	shared_room = (size_t) bytes - SWIZZLED_BYTES;
+	limits->wgmma_shared = (size_t) bytes - SWIZZLED_BYTES;
 	return cudaSuccess;
 }
 
@@ -602,7 +597,7 @@ ring_shape(const ExactLaunch *launch, uint32_t queries, RingShape *shape, size_t
 	for (shape->stages = MAX_STAGES; shape->stages >= 2; shape->stages--)
 	{
 		lay_out(*shape, queries, NULL, bytes);
-		if (*bytes <= shared_room)
+		if (*bytes <= launch->limits->wgmma_shared)
 			return true;
 	}
 	return false;
@@ -613,19 +608,21 @@ ring_shape(const ExactLaunch *launch, uint32_t queries, RingShape *shape, size_t
  * read of the rows costs less than half a tile of them.
  */
 static uint32_t
-tile_queries(uint32_t queries)
+tile_queries(const ExactLaunch *launch)
 {
-	if (products_queries != 0)
-		return products_queries;
+	uint32_t queries = launch->queries;
+
+	if (launch->limits->wgmma_queries != 0)
+		return launch->limits->wgmma_queries;
 	if (queries <= 64)
 		return 64;
 	return queries <= 128 || (queries > 256 && queries <= 384) ? 128 : 256;
 }
 
 bool
-exact_has_groups()
+exact_has_groups(const ExactLimits *limits)
 {
-	return shared_room > 0;
+	return limits->wgmma_shared > 0;
 }
 
 bool
@@ -634,15 +631,16 @@ wgmma_takes(const ExactLaunch *launch)
 	RingShape shape;
 	size_t bytes;
 
-	return shared_room > 0 && ring_shape(launch, tile_queries(launch->queries), &shape, &bytes);
+	return exact_has_groups(launch->limits) &&
+		   ring_shape(launch, tile_queries(launch), &shape, &bytes);
 }
 
 /* Number of ranges of rows: one block per SM. */
 static uint32_t
-ranges_of(const RingShape &shape, uint32_t across, uint32_t tiles)
+ranges_of(const ExactLimits *limits, const RingShape &shape, uint32_t across, uint32_t tiles)
 {
 	uint32_t most = shape.resident ? tiles : (tiles + GROUPS - 1) / GROUPS;
-	uint32_t ranges = sms / across;
+	uint32_t ranges = limits->wgmma_processors / across;
 
 	ranges = ranges < most ? ranges : most;
 	return ranges > 0 ? ranges : 1;
@@ -652,7 +650,7 @@ cudaError_t
 wgmma_launch(const ExactLaunch *launch, const TileTables &tables, uint32_t step, uint32_t growth)
 {
 	const MirrorView &mirror = launch->mirror;
-	uint32_t queries = tile_queries(launch->queries);
+	uint32_t queries = tile_queries(launch);
 	uint32_t across = (launch->queries + queries - 1) / queries;
 	RowBoxes boxes = row_boxes(mirror.rows, step, growth, MIN_BOX);
 	CUtensorMap rows_map,
@@ -670,7 +668,7 @@ wgmma_launch(const ExactLaunch *launch, const TileTables &tables, uint32_t step,
 					  tables.queries, tables.prepared_stride, queries))
 		return cudaErrorInvalidValue;
 	LAUNCH(wgmma_kernels[launch->type == ELEMENT_HALF][queries / 128][!shape.resident],
-		   dim3(across, ranges_of(shape, across, boxes.tiles)), WGMMA_THREADS,
+		   dim3(across, ranges_of(launch->limits, shape, across, boxes.tiles)), WGMMA_THREADS,
 		   bytes + SWIZZLED_BYTES, launch->stream, rows_map, queries_map, mirror, launch->batch,
 		   tables, boxes, shape);
 	return cudaGetLastError();
@@ -679,13 +677,13 @@ wgmma_launch(const ExactLaunch *launch, const TileTables &tables, uint32_t step,
 #else /* a compiler that knows no tensor maps */
 
 cudaError_t
-wgmma_prepare(int, uint32_t)
+wgmma_prepare(int, uint32_t, ExactLimits *)
 {
 	return cudaSuccess;
 }
 
 bool
-exact_has_groups()
+exact_has_groups(const ExactLimits *)
 {
 	return false;
 }

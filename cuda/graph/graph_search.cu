@@ -209,8 +209,6 @@ static const GraphKernel graph_kernels[MEASURES][TYPES_AND_TERMS_COUNT] = {
 	TYPES_AND_TERMS(CODES_KERNEL), TYPES_AND_TERMS(ROWS_KERNEL), TYPES_AND_TERMS(EXACT_KERNEL),
 	TYPES_AND_TERMS(ROTATED_KERNEL)};
 
-static uint32_t shared_most; /* of a block, as graph_search_prepare was told */
-
 /* What a mirror's queries are measured by. */
 static GraphMeasure
 graph_measure(const MirrorView *mirror, bool reference)
@@ -248,8 +246,8 @@ graph_carve(uint32_t *at, size_t bytes)
  * less than any device that the engine takes has.
  */
 static GraphLayout
-lay_out_graph(const MirrorView *mirror, GraphMeasure measure, uint32_t max_k, uint32_t max_ef,
-			  bool apart)
+lay_out_graph(const GraphLimits *limits, const MirrorView *mirror, GraphMeasure measure,
+			  uint32_t max_k, uint32_t max_ef, bool apart)
 {
 	size_t entry = measure == MEASURE_EXACT ? sizeof(ExactEntry) : sizeof(Entry);
 	uint32_t ranked = power_of_two(entries_to_rank(measure, max_k, max_ef));
@@ -286,7 +284,7 @@ lay_out_graph(const MirrorView *mirror, GraphMeasure measure, uint32_t max_k, ui
 	ending = 2 * entries_bytes(layout.half);
 	layout.table = graph_carve(&at, places > ending ? places : ending);
 	layout.state_bytes = at;
-	layout.state_shared = at <= STATE_SHARED && layout.shared_bytes + at <= shared_most;
+	layout.state_shared = at <= STATE_SHARED && layout.shared_bytes + at <= limits->search_shared;
 	return layout;
 }
 
@@ -307,20 +305,21 @@ measured_view(const MirrorView *mirror, GraphMeasure measure)
 }
 
 size_t
-graph_search_state_bytes(const MirrorView *mirror, bool reference, uint32_t max_k, uint32_t max_ef,
-						 bool apart)
+graph_search_state_bytes(const GraphLimits *limits, const MirrorView *mirror, bool reference,
+						 uint32_t max_k, uint32_t max_ef, bool apart)
 {
 	GraphLayout layout =
-		lay_out_graph(mirror, graph_measure(mirror, reference), max_k, max_ef, apart);
+		lay_out_graph(limits, mirror, graph_measure(mirror, reference), max_k, max_ef, apart);
 
 	return layout.state_shared ? 0 : round_up(layout.state_bytes, 256);
 }
 
 cudaError_t
-graph_search_prepare(const cudaDeviceProp *device)
+graph_search_prepare(const cudaDeviceProp *device, GraphLimits *limits)
 {
-	shared_most = (uint32_t) device->sharedMemPerBlockOptin - (uint32_t) sizeof(GraphShared) - 64;
-	return allow_shared(graph_kernels, shared_most);
+	limits->search_shared =
+		(uint32_t) device->sharedMemPerBlockOptin - (uint32_t) sizeof(GraphShared) - 64;
+	return allow_shared(graph_kernels, limits->search_shared);
 }
 
 cudaError_t
@@ -329,7 +328,8 @@ graph_search_launch(const GraphLaunch *launch)
 	GraphMeasure measure = graph_measure(&launch->mirror, launch->reference);
 	MirrorView mirror = measured_view(&launch->mirror, measure);
 	GraphLayout layout =
-		lay_out_graph(&mirror, measure, launch->max_k, launch->max_ef, launch->any_admitted);
+		lay_out_graph(launch->limits, &mirror, measure, launch->max_k, launch->max_ef,
+					  launch->any_admitted);
 	size_t bytes = layout.shared_bytes + (layout.state_shared ? layout.state_bytes : 0);
 	GraphKernel kernel = graph_kernels[measure][type_and_term(launch->type, mirror.metric)];
 

@@ -212,23 +212,19 @@ lay_out_walk(const MirrorView *mirror, uint32_t max_k, uint32_t max_ef, uint32_t
 	return layout;
 }
 
-/* What the device has, as walk_prepare was told. */
-static uint32_t processors;
-static uint32_t shared_most;
-
 bool
-walk_takes(const MirrorView *mirror, uint32_t k, uint32_t ef)
+walk_takes(const GraphLimits *limits, const MirrorView *mirror, uint32_t k, uint32_t ef)
 {
 	return mirror->codes != NULL && mirror->metric != METRIC_L1 &&
 		   lay_out_walk(mirror, k, ef, WALK_MOST_WARPS).bytes <=
-			   (WALK_SHARED_MOST < shared_most ? WALK_SHARED_MOST : shared_most);
+			   at_most(WALK_SHARED_MOST, limits->walk_shared);
 }
 
 cudaError_t
-walk_prepare(const cudaDeviceProp *device)
+walk_prepare(const cudaDeviceProp *device, GraphLimits *limits)
 {
-	processors = (uint32_t) device->multiProcessorCount;
-	shared_most = (uint32_t) device->sharedMemPerBlockOptin - sizeof(WalkShared) - 64;
+	limits->processors = (uint32_t) device->multiProcessorCount;
+	limits->walk_shared = (uint32_t) device->sharedMemPerBlockOptin - sizeof(WalkShared) - 64;
 	for (int i = 0; i < 8 * TEAMS; i++)
 	{
 		WalkKernel kernel =
@@ -281,6 +277,7 @@ cudaError_t
 walk_launch(const GraphLaunch *launch, uint32_t in_flight)
 {
 	const MirrorView *mirror = &launch->mirror;
+	uint32_t processors = launch->limits->processors;
 	WalkLayout layout;
 	WalkKernel kernel =
 		walk_kernel_of(launch->type, mirror->metric == METRIC_L2, team_of(mirror->code_stride),

@@ -31,9 +31,10 @@
  * Whether the walk takes a query: a function of query and mirror alone. ef is
  * what the query asks, raised to k.
  */
-extern bool walk_takes(const MirrorView *mirror, uint32_t k, uint32_t ef);
+extern bool walk_takes(const GraphLimits *limits, const MirrorView *mirror, uint32_t k,
+					   uint32_t ef);
 /* Allow the kernels their shared memory. */
-extern cudaError_t walk_prepare(const cudaDeviceProp *device);
+extern cudaError_t walk_prepare(const cudaDeviceProp *device, GraphLimits *limits);
 /*
  * in_flight: queries on the device, these included; they say how many warps
  * each gets, which changes no answer.

@@ -3,8 +3,7 @@
  *		When lists of entries are made (cuda/graph/entry_points.h): a stage of
  *		the jobs that bring graph rows or seeds, and before batches of a link.
  */
-#include "cuda/engine/internal.h"
-#include "cuda/graph/entry_points.h"
+#include "cuda/jobs/entry_points_job.h"
 #include "cuda/memory/mirror_seeds.h"
 
 #define RELINKED_SHARE 4u /* lists are made again when one linked row in so many is new */
@@ -53,7 +52,8 @@ lists_of(const CudaEngine *engine, const CudaMirror *mirror, uint32_t side, cons
 {
 	EntryPoints lists = entry_points_of(mirror, side, entries, nentries, npivots);
 
-	lists.blocks = queries_about(engine) ? (uint32_t) engine->device.multiProcessorCount : 0;
+	lists.blocks =
+		queries_about(engine) ? (uint32_t) engine->device.properties.multiProcessorCount : 0;
 	return lists;
 }
 
@@ -62,11 +62,12 @@ static bool
 send_entries(CudaEngine *engine, CudaMirror *mirror, const uint32_t *entries, uint32_t count)
 {
 	MirrorView view = entry_points_view(mirror);
-	EntryPoints lists =
-		lists_of(engine, mirror, mirror->entries_side ^ 1, entries, count, entry_points_pivots(count));
+	EntryPoints lists = lists_of(engine, mirror, mirror->entries_side ^ 1, entries, count,
+								 entry_points_pivots(count));
 
 	return batch_streams_wait(engine, mirror) &&
-		   GPU(&engine->failure, entry_points_make(&view, &lists, engine->job_stream));
+		   GPU(&engine->device.failure,
+			   entry_points_make(&view, &lists, engine->device.job_stream));
 }
 
 /* --- for links ------------------------------------------------------------ */
@@ -113,8 +114,9 @@ entry_points_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slo
 
 	if (!batch_streams_wait(engine, mirror))
 		return 0;
-	return GPU(&engine->failure, entry_points_sample_launch(entries, wanted, seeds, of_seeds, slots,
-															count, engine->job_stream)) &&
+	return GPU(&engine->device.failure,
+			   entry_points_sample_launch(entries, wanted, seeds, of_seeds, slots, count,
+										  engine->device.job_stream)) &&
 				   send_entries(engine, mirror, entries, wanted)
 			   ? entry_points_pivots(wanted)
 			   : 0;
@@ -130,7 +132,8 @@ entry_points_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, const
 		lists_of(engine, mirror, side, slots, count, made > 0 ? made : view.npivots);
 
 	lists.choices = near;
-	return GPU(&engine->failure, entry_points_choose_launch(&view, &lists, engine->job_stream))
+	return GPU(&engine->device.failure,
+			   entry_points_choose_launch(&view, &lists, engine->device.job_stream))
 			   ? lists.pivots + lists.npivots
 			   : NULL;
 }

@@ -17,8 +17,8 @@
 #include <string.h>
 
 #include "cuda/common/distance.cuh"
-#include "cuda/engine/internal.h"
-#include "cuda/lists/lists_code.h"
+#include "cuda/jobs/job.h"
+#include "cuda/jobs/quantizer_jobs.h"
 
 #define THREADS 256u
 #define STAGED_CHUNK ((size_t) 256 << 10) /* bytes of vectors that a thread stages at once */
@@ -114,8 +114,8 @@ Piece *
 piece_free(CudaEngine *engine)
 {
 	for (uint32_t i = 0; i < PIECES; i++)
-		if (engine->pieces[i].job == NULL && !engine->pieces[i].held)
-			return &engine->pieces[i];
+		if (engine->jobs->pieces[i].job == NULL && !engine->jobs->pieces[i].held)
+			return &engine->jobs->pieces[i];
 	return NULL;
 }
 
@@ -124,7 +124,7 @@ pieces_let_go(CudaEngine *engine, const Fetch *fetches)
 {
 	for (uint32_t i = 0; i < PIECES; i++)
 		if (fetches[i].count > 0)
-			engine->pieces[i].held = false;
+			engine->jobs->pieces[i].held = false;
 }
 
 /* CUDA's thread: a piece has been applied. */
@@ -138,33 +138,34 @@ bool
 upload_copy_in(CudaEngine *engine, void *to, const void *from, size_t bytes)
 {
 	return bytes == 0 ||
-		   GPU(&engine->failure,
-			   cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, engine->job_stream));
+		   GPU(&engine->device.failure,
+			   cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, engine->device.job_stream));
 }
 
 static bool
 upload_launched(CudaEngine *engine)
 {
-	return GPU(&engine->failure, cudaGetLastError());
+	return GPU(&engine->device.failure, cudaGetLastError());
 }
 
 /* Note that a piece is on its way. */
 bool
 piece_send(CudaEngine *engine, CudaJob *job, Piece *piece)
 {
-	if (!GPU(&engine->failure, cudaEventRecord(piece->done, engine->job_stream)) ||
-		!GPU(&engine->failure, cudaStreamWaitEvent(engine->job_bell, piece->done, 0)))
+	if (!GPU(&engine->device.failure, cudaEventRecord(piece->done, engine->device.job_stream)) ||
+		!GPU(&engine->device.failure, cudaStreamWaitEvent(engine->device.job_bell, piece->done, 0)))
 		return false;
 	piece->job = job;
 	job->in_flight++;
 	engine_set_in_flight(engine);
-	return GPU(&engine->failure, cudaLaunchHostFunc(engine->job_bell, piece_applied, piece));
+	return GPU(&engine->device.failure,
+			   cudaLaunchHostFunc(engine->device.job_bell, piece_applied, piece));
 }
 
 bool
 piece_send_fence(CudaEngine *engine, CudaJob *job)
 {
-	Piece *fence = &engine->pieces[PIECES];
+	Piece *fence = &engine->jobs->pieces[PIECES];
 
 	return fence->job == NULL && piece_send(engine, job, fence);
 }
@@ -195,8 +196,8 @@ upload_words(CudaEngine *engine, uint32_t *to, const uint32_t *indexes, const ui
 {
 	if (count == 0)
 		return true;
-	LAUNCH(words_kernel, blocks_for(count), THREADS, 0, engine->job_stream, to, indexes, words,
-		   count);
+	LAUNCH(words_kernel, blocks_for(count), THREADS, 0, engine->device.job_stream, to, indexes,
+		   words, count);
 	return upload_launched(engine);
 }
 
@@ -204,7 +205,8 @@ bool
 hold_later_batches(CudaEngine *engine, CudaMirror *mirror)
 {
 	mirror->has_changed = true;
-	return GPU(&engine->failure, cudaEventRecord(mirror->changed, engine->job_stream));
+	return GPU(&engine->device.failure,
+			   cudaEventRecord(mirror->changed, engine->device.job_stream));
 }
 
 /* Compute the norms of slots, if the metric needs them. */
@@ -219,10 +221,10 @@ compute_norms(CudaEngine *engine, const CudaMirror *mirror, const uint32_t *slot
 	if (!has_norms(mirror->spec.type, mirror->spec.metric))
 		return true;
 	if (mirror->spec.type == ELEMENT_HALF)
-		LAUNCH(norms_kernel<__half>, blocks, THREADS, 0, engine->job_stream, norms, vectors,
+		LAUNCH(norms_kernel<__half>, blocks, THREADS, 0, engine->device.job_stream, norms, vectors,
 			   mirror->stride, mirror->spec.dims, slots, first, count);
 	else
-		LAUNCH(norms_kernel<float>, blocks, THREADS, 0, engine->job_stream, norms, vectors,
+		LAUNCH(norms_kernel<float>, blocks, THREADS, 0, engine->device.job_stream, norms, vectors,
 			   mirror->stride, mirror->spec.dims, slots, first, count);
 	return upload_launched(engine);
 }
@@ -309,8 +311,9 @@ clear_new_bits(CudaEngine *engine, CudaMirror *mirror)
 	if (mirror->dead.mapped == from)
 		return true;
 	mirror->dead_cleared = mirror->dead.mapped;
-	return GPU(&engine->failure, cudaMemsetAsync((char *) mirror->dead.base + from, 0,
-												 mirror->dead.mapped - from, engine->job_stream));
+	return GPU(&engine->device.failure,
+			   cudaMemsetAsync((char *) mirror->dead.base + from, 0, mirror->dead.mapped - from,
+							   engine->device.job_stream));
 }
 
 /* Empty the graph rows of new slots; those of lists have none. */
@@ -320,9 +323,9 @@ clear_graph(CudaEngine *engine, const CudaMirror *mirror, uint32_t first, uint32
 	size_t bytes = mirror->spec.degree * sizeof(uint32_t);
 
 	return mirror->lists != NULL ||
-		   GPU(&engine->failure,
+		   GPU(&engine->device.failure,
 			   cudaMemsetAsync((unsigned char *) mirror->graph.base + first * bytes, 0xFF,
-							   count * bytes, engine->job_stream));
+							   count * bytes, engine->device.job_stream));
 }
 
 /*
@@ -337,9 +340,9 @@ piece_gap(CudaEngine *engine, CudaJob *job)
 
 	if (gap == 0)
 		return true;
-	if (engine->pieces[PIECES].job != NULL || !clear_new_bits(engine, mirror))
+	if (engine->jobs->pieces[PIECES].job != NULL || !clear_new_bits(engine, mirror))
 		return false;
-	LAUNCH(set_slots_kernel, blocks_for(gap), THREADS, 0, engine->job_stream,
+	LAUNCH(set_slots_kernel, blocks_for(gap), THREADS, 0, engine->device.job_stream,
 		   (uint32_t *) mirror->versions.base, (uint32_t *) mirror->dead.base,
 		   (const uint32_t *) NULL, mirror->rows, (const uint32_t *) NULL, (const uint8_t *) NULL,
 		   true, gap);
@@ -382,12 +385,13 @@ piece_append(CudaEngine *engine, CudaJob *job)
 		if (!dead.staged[i])
 			((uint32_t *) pending.staged)[listed++] = slot + i;
 	}
-	if (!mirror_copy_rows(engine, mirror, slot, count, vectors.staged, true, engine->job_stream) ||
+	if (!mirror_copy_rows(&engine->device, mirror, slot, count, vectors.staged, true,
+						  engine->device.job_stream) ||
 		!upload_copy_in(engine, versions.device, versions.staged, count * sizeof(uint32_t)) ||
 		!upload_copy_in(engine, dead.device, dead.staged, count) ||
 		!upload_copy_in(engine, list, pending.staged, listed * sizeof(uint32_t)))
 		return false;
-	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream,
+	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->device.job_stream,
 		   (uint32_t *) mirror->versions.base, (uint32_t *) mirror->dead.base,
 		   (const uint32_t *) NULL, slot, (const uint32_t *) versions.device,
 		   (const uint8_t *) dead.device, false, count);
@@ -453,9 +457,10 @@ clear_places(CudaEngine *engine, CudaMirror *mirror, Place places, uint32_t coun
 		return true;
 	view = lists_view(mirror);
 	return upload_copy_in(engine, places.device, places.staged, count * sizeof(uint32_t)) &&
-		   GPU(&engine->failure,
+		   GPU(&engine->device.failure,
 			   lists_clear_places(&view, (uint32_t *) mirror->lists->memory.base,
-								  (const uint32_t *) places.device, count, engine->job_stream));
+								  (const uint32_t *) places.device, count,
+								  engine->device.job_stream));
 }
 
 /* New vectors and versions for published slots. */
@@ -495,13 +500,14 @@ piece_overwrite(CudaEngine *engine, CudaJob *job)
 		!upload_copy_in(engine, list, pending.staged, listed * sizeof(uint32_t)) ||
 		!batch_streams_wait(engine, mirror) || !clear_places(engine, mirror, places, left))
 		return false;
-	LAUNCH(scatter_kernel, blocks_for((uint64_t) count * WARP), THREADS, 0, engine->job_stream,
-		   (uint32_t *) mirror->vectors.base, (const uint32_t *) slots.device,
-		   (const uint32_t *) vectors.device, mirror->stride / (uint32_t) sizeof(uint32_t), count);
+	LAUNCH(scatter_kernel, blocks_for((uint64_t) count * WARP), THREADS, 0,
+		   engine->device.job_stream, (uint32_t *) mirror->vectors.base,
+		   (const uint32_t *) slots.device, (const uint32_t *) vectors.device,
+		   mirror->stride / (uint32_t) sizeof(uint32_t), count);
 	if (!upload_launched(engine) ||
 		!compute_norms(engine, mirror, (const uint32_t *) slots.device, 0, count))
 		return false;
-	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream,
+	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->device.job_stream,
 		   (uint32_t *) mirror->versions.base, (uint32_t *) mirror->dead.base,
 		   (const uint32_t *) slots.device, 0, (const uint32_t *) versions.device,
 		   (const uint8_t *) NULL, false, count);
@@ -578,7 +584,7 @@ piece_dead(CudaEngine *engine, CudaJob *job)
 		!upload_words(engine, (uint32_t *) mirror->pending[mirror->pending_side].base,
 					  (const uint32_t *) moved.device, (const uint32_t *) movers.device, nmoved))
 		return false;
-	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream,
+	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->device.job_stream,
 		   (uint32_t *) mirror->versions.base, (uint32_t *) mirror->dead.base,
 		   (const uint32_t *) slots.device, 0, (const uint32_t *) versions.device,
 		   (const uint8_t *) NULL, true, count);
@@ -625,7 +631,7 @@ piece_graph(CudaEngine *engine, CudaJob *job)
 	}
 	if (!upload_copy_in(engine, piece->device, piece->staged, used))
 		return false;
-	LAUNCH(scatter_kernel, blocks_for((uint64_t) n * WARP), THREADS, 0, engine->job_stream,
+	LAUNCH(scatter_kernel, blocks_for((uint64_t) n * WARP), THREADS, 0, engine->device.job_stream,
 		   (uint32_t *) mirror->graph.base, (const uint32_t *) to.device,
 		   (const uint32_t *) staged.device, degree, n);
 	if (!upload_launched(engine))
@@ -660,15 +666,15 @@ pieces_end(CudaEngine *engine)
 {
 	for (uint32_t i = 0; i <= PIECES; i++)
 	{
-		Piece *piece = &engine->pieces[i];
+		Piece *piece = &engine->jobs->pieces[i];
 		cudaError_t state;
 
-		if (piece->job == NULL || engine->failure.failed)
+		if (piece->job == NULL || engine->device.failure.failed)
 			continue;
 		state = cudaEventQuery(piece->done);
 		if (state == cudaErrorNotReady)
 			continue;
-		if (!gpu_check(&engine->failure, state, "a piece of a job"))
+		if (!gpu_check(&engine->device.failure, state, "a piece of a job"))
 			return;
 		piece->job->in_flight--;
 		piece->job = NULL;

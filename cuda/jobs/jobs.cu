@@ -13,8 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/engine/internal.h"
+#include "cuda/jobs/entry_points_job.h"
 #include "cuda/jobs/link_job.h"
+#include "cuda/jobs/lists_jobs.h"
+#include "cuda/jobs/quantizer_jobs.h"
+#include "cuda/query/mirror_room.h"
 
 #define MOST_STAGES 10
 /* a list of pending slots that is not longer is always made anew */
@@ -59,7 +62,7 @@ static const JobStage list_stages[][MOST_STAGES] = {
 CudaJob *
 job_find(CudaEngine *engine, JobId id)
 {
-	CudaJob *job = engine->jobs;
+	CudaJob *job = engine->jobs->first;
 
 	while (job != NULL && job->id != id)
 		job = job->next;
@@ -70,14 +73,14 @@ void
 job_counts(CudaEngine *engine, uint64_t *counted, uint64_t bytes)
 {
 	*counted += bytes;
-	engine->host_arrays += bytes;
+	engine->device.host_arrays += bytes;
 }
 
 /* Count the bytes no more. */
 static void
 discount(CudaEngine *engine, uint64_t *counted)
 {
-	engine->host_arrays -= *counted;
+	engine->device.host_arrays -= *counted;
 	*counted = 0;
 }
 
@@ -85,7 +88,7 @@ discount(CudaEngine *engine, uint64_t *counted)
 void
 job_free(CudaEngine *engine, CudaJob *job)
 {
-	CudaJob **place = &engine->jobs;
+	CudaJob **place = &engine->jobs->first;
 
 	while (*place != job)
 		place = &(*place)->next;
@@ -159,7 +162,7 @@ check_kind(const EngineJob *in, const CudaMirror *mirror, EngineError *error)
 EngineStatus
 job_submit(CudaEngine *engine, const EngineJob *in, JobId *id, EngineError *error)
 {
-	CudaMirror *mirror = engine_mirror(engine, in->mirror);
+	CudaMirror *mirror = device_mirror(&engine->device, in->mirror);
 	EngineStatus status = check_arrays(in, error);
 	CudaJob *job;
 
@@ -182,9 +185,9 @@ job_submit(CudaEngine *engine, const EngineJob *in, JobId *id, EngineError *erro
 	job->in = *in;
 	job->shown_total = in->count;
 	job->mirror = mirror;
-	job->id = *id = ++engine->last_job;
-	job->next = engine->jobs;
-	engine->jobs = job;
+	job->id = *id = ++engine->jobs->last_job;
+	job->next = engine->jobs->first;
+	engine->jobs->first = job;
 	if (mirror->first_job == NULL)
 		mirror->first_job = job;
 	else
@@ -435,12 +438,12 @@ publish_pending(CudaJob *job)
 static void
 drop_mirror(CudaEngine *engine, CudaMirror *mirror)
 {
-	CudaMirror **place = &engine->mirrors;
+	CudaMirror **place = &engine->device.mirrors;
 
 	while (*place != mirror)
 		place = &(*place)->next;
 	*place = mirror->next;
-	mirror_free(engine, mirror);
+	mirror_free(&engine->device, mirror);
 }
 
 /* All of a job is on the device: let batches see it. */
@@ -584,6 +587,7 @@ job_complete(CudaEngine *engine, CudaJob *job)
 	lists_train_end(engine, job);
 	discount(engine, &job->work_bytes);
 	mirror->first_job = job->next_of_mirror;
+	mirror->changes_in_place = false;
 	if (drop)
 		drop_mirror(engine, mirror);
 	job->mirror = NULL;
@@ -603,6 +607,16 @@ failed_job_is_over(CudaEngine *engine, CudaJob *job)
 }
 
 /*
+ * Whether a job changes rows in place now: a search in passes would make it
+ * wait long.
+ */
+static bool
+changes_in_place(const CudaJob *job)
+{
+	return job->stage == STAGE_ROWS && (job->in.kind == JOB_OVERWRITE || job->in.kind == JOB_DEAD);
+}
+
+/*
  * Advance a mirror's first job as far as it goes now. True when it completed.
  */
 static bool
@@ -617,6 +631,7 @@ job_advance(CudaEngine *engine, CudaJob *job)
 			at++;
 		job->stage = at[1];
 		job->done = job->step = 0;
+		job->mirror->changes_in_place = changes_in_place(job);
 		if (job->stage == STAGE_DONE)
 		{
 			job_publish(job);
@@ -624,7 +639,8 @@ job_advance(CudaEngine *engine, CudaJob *job)
 			return true;
 		}
 	}
-	if (engine->failure.failed || job->status == ENGINE_OK || !failed_job_is_over(engine, job))
+	if (engine->device.failure.failed || job->status == ENGINE_OK ||
+		!failed_job_is_over(engine, job))
 		return false;
 	job_complete(engine, job);
 	return true;
@@ -636,12 +652,12 @@ jobs_run(CudaEngine *engine)
 {
 	CudaMirror *next;
 
-	for (CudaMirror *mirror = engine->mirrors; mirror != NULL; mirror = next)
+	for (CudaMirror *mirror = engine->device.mirrors; mirror != NULL; mirror = next)
 	{
 		bool more = mirror->first_job != NULL;
 
 		next = mirror->next;
-		while (more && !engine->failure.failed)
+		while (more && !engine->device.failure.failed)
 		{
 			bool last = mirror->first_job->next_of_mirror == NULL;
 

@@ -16,8 +16,9 @@
  * Batches grow with what is linked. What a link takes when it begins:
  * link_begin.cu.
  */
-#include "cuda/graph/entry_points.h"
+#include "cuda/jobs/entry_points_job.h"
 #include "cuda/jobs/link_job.h"
+#include "cuda/jobs/quantizer_jobs.h"
 
 #define BATCH_FIRST 64u	  /* rows of the first batch of an empty graph: candidates of one another */
 #define BATCH_DOUBLING 256u /* up to here batches are as large as the graph */
@@ -45,7 +46,7 @@
 uint32_t
 link_blocks(CudaEngine *engine, LinkWork *work)
 {
-	uint32_t processors = (uint32_t) engine->device.multiProcessorCount;
+	uint32_t processors = (uint32_t) engine->device.properties.multiProcessorCount;
 
 	if (queries_about(engine))
 		return (processors + BUSY_SHARE - 1) / BUSY_SHARE;
@@ -165,15 +166,16 @@ send_rows_part(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part,
 	cudaError_t launched;
 
 	part = next_part(work, part, phase == LINK_WALK ? 1 : LINK_WARPS, work->batch.count);
-	launched = phase == LINK_WALK ? link_walk_launch(view, &work->batch, part, engine->job_stream)
+	launched = phase == LINK_WALK
+				   ? link_walk_launch(view, &work->batch, part, engine->device.job_stream)
 			   : phase == LINK_AROUND
 				   ? link_gather_around_launch(view, &work->batch, part,
 											   work->walks ? NULL : work->reach.selected,
-											   engine->job_stream)
+											   engine->device.job_stream)
 			   : work->batch.code_terms != NULL
-				   ? link_choose_codes_launch(view, &work->batch, part, engine->job_stream)
-				   : link_choose_launch(view, &work->batch, part, engine->job_stream);
-	return GPU(&engine->failure, launched) && piece_send(engine, job, piece);
+				   ? link_choose_codes_launch(view, &work->batch, part, engine->device.job_stream)
+				   : link_choose_launch(view, &work->batch, part, engine->device.job_stream);
+	return GPU(&engine->device.failure, launched) && piece_send(engine, job, piece);
 }
 
 bool
@@ -193,11 +195,13 @@ send_write(CudaEngine *engine, CudaJob *job, Piece *piece)
 	MirrorView view = link_view(job);
 	uint32_t edges = work->batch.count * job->mirror->spec.degree;
 
-	if (!GPU(&engine->failure, link_write_launch(&view, &work->batch, engine->job_stream)) ||
-		!GPU(&engine->failure, entry_sort(&work->edges, edges, engine->job_stream)))
+	if (!GPU(&engine->device.failure,
+			 link_write_launch(&view, &work->batch, engine->device.job_stream)) ||
+		!GPU(&engine->device.failure, entry_sort(&work->edges, edges, engine->device.job_stream)))
 		return false;
 	show_edges(work);
-	return GPU(&engine->failure, link_group_launch(&work->batch, edges, engine->job_stream)) &&
+	return GPU(&engine->device.failure,
+			   link_group_launch(&work->batch, edges, engine->device.job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 
@@ -210,10 +214,10 @@ send_back(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part)
 
 	part = next_part(work, part, LINK_WARPS * EDGES_OF_GROUP,
 					 work->batch.count * job->mirror->spec.degree);
-	return GPU(&engine->failure,
+	return GPU(&engine->device.failure,
 			   work->batch.code_terms != NULL
-				   ? link_back_codes_launch(&view, &work->batch, part, engine->job_stream)
-				   : link_back_launch(&view, &work->batch, part, engine->job_stream)) &&
+				   ? link_back_codes_launch(&view, &work->batch, part, engine->device.job_stream)
+				   : link_back_launch(&view, &work->batch, part, engine->device.job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 
@@ -226,10 +230,11 @@ send_terms(CudaEngine *engine, CudaJob *job, Piece *piece)
 
 	work->batch.code_terms = work->terms;
 	view = link_mirror(job);
-	return GPU(&engine->failure, cudaMemsetAsync(work->batch.kept_counts, LINK_UNKNOWN, view.rows,
-												 engine->job_stream)) &&
-		   GPU(&engine->failure, link_terms_launch(&view, work->terms, link_blocks(engine, work),
-												   engine->job_stream)) &&
+	return GPU(&engine->device.failure, cudaMemsetAsync(work->batch.kept_counts, LINK_UNKNOWN,
+														view.rows, engine->device.job_stream)) &&
+		   GPU(&engine->device.failure,
+			   link_terms_launch(&view, work->terms, link_blocks(engine, work),
+								 engine->device.job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 
@@ -240,8 +245,8 @@ send_order(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part)
 	MirrorView view = link_mirror(job);
 
 	part = next_part(job->work, part, LINK_WARPS * ORDERED_ROWS, view.rows);
-	return GPU(&engine->failure,
-			   link_order_launch(&view, &job->work->batch, part, engine->job_stream)) &&
+	return GPU(&engine->device.failure,
+			   link_order_launch(&view, &job->work->batch, part, engine->device.job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 
@@ -405,20 +410,20 @@ send_starts(CudaEngine *engine, CudaJob *job)
 
 	/* those of a mirror without seeds were sent by piece_slots */
 	if (mirror->nseeds > 0 &&
-		!GPU(&engine->failure,
+		!GPU(&engine->device.failure,
 			 cudaMemcpyAsync(work->starts, view.seeds, work->nstarts * sizeof(uint32_t),
-							 cudaMemcpyDeviceToDevice, engine->job_stream)))
+							 cudaMemcpyDeviceToDevice, engine->device.job_stream)))
 		return false;
-	return (more == 0 ||
-			GPU(&engine->failure, cudaMemcpyAsync(work->starts + work->nstarts, work->device_slots,
-												  more * sizeof(uint32_t), cudaMemcpyDeviceToDevice,
-												  engine->job_stream))) &&
-		   GPU(&engine->failure,
-			   cudaMemsetAsync(work->batch.regions, 0, mirror->rows, engine->job_stream)) &&
-		   (again || GPU(&engine->failure,
+	return (more == 0 || GPU(&engine->device.failure,
+							 cudaMemcpyAsync(work->starts + work->nstarts, work->device_slots,
+											 more * sizeof(uint32_t), cudaMemcpyDeviceToDevice,
+											 engine->device.job_stream))) &&
+		   GPU(&engine->device.failure,
+			   cudaMemsetAsync(work->batch.regions, 0, mirror->rows, engine->device.job_stream)) &&
+		   (again || GPU(&engine->device.failure,
 						 cudaMemsetAsync(work->batch.changed, 0,
 										 ((size_t) mirror->rows + 31) / 32 * sizeof(uint32_t),
-										 engine->job_stream)));
+										 engine->device.job_stream)));
 }
 
 /*
@@ -457,7 +462,7 @@ send_lists(CudaEngine *engine, CudaJob *job)
 	work->batch.lists = entry_points_choose(engine, mirror, work->lists, work->batch.slots,
 									   work->batch.count, work->batch.near);
 	return work->batch.lists != NULL &&
-		   GPU(&engine->failure, link_turns_launch(&work->batch, engine->job_stream));
+		   GPU(&engine->device.failure, link_turns_launch(&work->batch, engine->device.job_stream));
 }
 
 /* --- the stages ----------------------------------------------------------- */

@@ -100,20 +100,20 @@ take_memory(CudaEngine *engine, CudaMirror *mirror, LinkWork *work, EngineError 
 	{
 		size_t bytes;
 
-		if (!GPU(&engine->failure, entry_sort_bytes(work->most * mirror->spec.degree,
-													&work->edges.work_bytes)))
-			return gpu_failed(&engine->failure, error);
+		if (!GPU(&engine->device.failure,
+				 entry_sort_bytes(work->most * mirror->spec.degree, &work->edges.work_bytes)))
+			return gpu_failed(&engine->device.failure, error);
 		bytes = link_lay_out(mirror, work, (unsigned char *) 256);
-		status = range_reserve(&engine->arena, &work->memory, PART_STATE, bytes, error);
+		status = range_reserve(&engine->device.arena, &work->memory, PART_STATE, bytes, error);
 		if (status == ENGINE_OK)
-			status = range_grow(&engine->arena, &work->memory, bytes, error);
+			status = range_grow(&engine->device.arena, &work->memory, bytes, error);
 		if (status == ENGINE_OK)
 		{
 			link_lay_out(mirror, work, (unsigned char *) work->memory.base);
 			return ENGINE_OK;
 		}
 		if (work->memory.base != 0)
-			range_release(&engine->arena, &work->memory);
+			range_release(&engine->device.arena, &work->memory);
 	}
 	return status;
 }
@@ -157,7 +157,7 @@ link_can(const CudaEngine *engine, CudaJob *job)
 {
 	const CudaMirror *mirror = job->mirror;
 	MirrorView view = mirror_view(mirror);
-	size_t most = engine->device.sharedMemPerBlockOptin;
+	size_t most = engine->device.properties.sharedMemPerBlockOptin;
 
 	/*
 	 * Over the bus, links by stored rows take longer than on processors: 42
@@ -225,7 +225,7 @@ link_end(CudaEngine *engine, CudaJob *job)
 		return;
 	pieces_let_go(engine, work->fetches);
 	if (work->memory.base != 0)
-		range_release(&engine->arena, &work->memory);
+		range_release(&engine->device.arena, &work->memory);
 	free(work->slots);
 	free(work->left_out);
 	free(work->bits);

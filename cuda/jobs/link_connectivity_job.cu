@@ -63,15 +63,16 @@ send_start(CudaEngine *engine, CudaJob *job)
 {
 	LinkReach *reach = &job->work->reach;
 	MirrorView view = reach_view(job);
-	cudaStream_t stream = engine->job_stream;
+	cudaStream_t stream = engine->device.job_stream;
 	size_t bits = (size_t) ((unsigned char *) reach->wanted - (unsigned char *) reach->reached);
 
-	if (!GPU(&engine->failure, cudaMemsetAsync(reach->reached, 0, bits, stream)) ||
-		!GPU(&engine->failure, cudaMemsetAsync(reach->attached, 0xFF, sizeof(uint32_t), stream)) ||
-		!GPU(&engine->failure,
+	if (!GPU(&engine->device.failure, cudaMemsetAsync(reach->reached, 0, bits, stream)) ||
+		!GPU(&engine->device.failure,
+			 cudaMemsetAsync(reach->attached, 0xFF, sizeof(uint32_t), stream)) ||
+		!GPU(&engine->device.failure,
 			 cudaMemsetAsync(reach->edges_in, 0, (size_t) view.rows * sizeof(uint32_t), stream)))
 		return false;
-	return GPU(&engine->failure, link_reach_start(&view, reach, stream));
+	return GPU(&engine->device.failure, link_reach_start(&view, reach, stream));
 }
 
 /* A few sweeps, and the flag that says whether they found any. */
@@ -82,15 +83,17 @@ send_sweeps(CudaEngine *engine, CudaJob *job)
 	MirrorView view = reach_view(job);
 	Piece *piece = piece_hold(engine, job);
 
-	if (piece == NULL || !GPU(&engine->failure, cudaMemsetAsync(reach->found, 0, sizeof(uint32_t),
-																engine->job_stream)))
+	if (piece == NULL ||
+		!GPU(&engine->device.failure,
+			 cudaMemsetAsync(reach->found, 0, sizeof(uint32_t), engine->device.job_stream)))
 		return false;
 	for (uint32_t i = 0; i < SWEEPS; i++)
-		if (!GPU(&engine->failure,
-				 link_reach_sweep(&view, reach, row_blocks(engine, job), engine->job_stream)))
+		if (!GPU(&engine->device.failure, link_reach_sweep(&view, reach, row_blocks(engine, job),
+														   engine->device.job_stream)))
 			return false;
-	return GPU(&engine->failure, cudaMemcpyAsync(piece->staged, reach->found, sizeof(uint32_t),
-												 cudaMemcpyDeviceToHost, engine->job_stream)) &&
+	return GPU(&engine->device.failure,
+			   cudaMemcpyAsync(piece->staged, reach->found, sizeof(uint32_t),
+							   cudaMemcpyDeviceToHost, engine->device.job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 
@@ -122,9 +125,9 @@ send_attach(CudaEngine *engine, CudaJob *job)
 	if (piece == NULL)
 		return false;
 	work->done += count;
-	return GPU(&engine->failure,
+	return GPU(&engine->device.failure,
 			   link_reach_attach(&view, &work->batch, &work->reach, work->done - count, count,
-								 engine->job_stream)) &&
+								 engine->device.job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 
@@ -162,7 +165,7 @@ link_reach(CudaEngine *engine, CudaJob *job)
 	uint32_t words = (mirror->rows + 31) / 32;
 	bool over = false;
 
-	while (!over && !engine->failure.failed)
+	while (!over && !engine->device.failure.failed)
 		switch ((ReachStep) work->step)
 		{
 			case REACH_WANTED:
@@ -196,9 +199,9 @@ link_reach(CudaEngine *engine, CudaJob *job)
 						   *(const uint32_t *) job->held->staged != 0 ? REACH_SWEEP : REACH_SELECT);
 				piece_release(job);
 				if (work->step == REACH_SELECT &&
-					!GPU(&engine->failure,
+					!GPU(&engine->device.failure,
 						 link_reach_select(&view, &work->reach, row_blocks(engine, job),
-										   engine->job_stream)))
+										   engine->device.job_stream)))
 					return false;
 				break;
 			case REACH_SELECT:

@@ -6,7 +6,7 @@
 #ifndef GPUANN_CUDA_LINK_JOB_H
 #define GPUANN_CUDA_LINK_JOB_H
 
-#include "cuda/engine/internal.h"
+#include "cuda/jobs/job.h"
 #include "cuda/link/link.h"
 #include "cuda/common/sort.h"
 
@@ -30,7 +30,7 @@ typedef enum LinkPhase
 	LINK_POOR,	/* a repair: rows that found little are gone through again, with a walk */
 	LINK_DRAIN, /* the last batch */
 	LINK_SEEDS, /* the seeds that stay are brought here */
-	LINK_REACH, /* what is left out gets a way in (link_connectivity_job.cu) */
+	LINK_REACH, /* what is left out gets a way in */
 	LINK_BITS,	/* which rows changed is brought here */
 	LINK_ROWS,	/* the rows that changed */
 	LINK_OVER
@@ -111,8 +111,8 @@ extern bool link_bring_result(CudaEngine *engine, CudaJob *job);
 extern bool link_fetch(CudaEngine *engine, CudaJob *job, const uint32_t *from, uint32_t *to,
 					   uint32_t words);
 /*
- * link_repair_job.cu. Put the slots together that a repair looks at; which of them
- * name dead slots; which have found little: true when known
+ * link_repair_job.cu. Put the slots together that a repair looks at; which of
+ * them name dead slots; which have found little: true when known
  */
 extern bool link_collect_repair(const CudaJob *job, LinkWork *work);
 extern bool link_find_broken(CudaEngine *engine, CudaJob *job);

@@ -61,10 +61,10 @@ keep_found(CudaJob *job)
 static bool
 clear_marks(CudaEngine *engine, CudaJob *job)
 {
-	return GPU(&engine->failure,
+	return GPU(&engine->device.failure,
 			   cudaMemsetAsync(job->work->reach.selected, 0,
 							   ((size_t) job->mirror->rows + 31) / 32 * sizeof(uint32_t),
-							   engine->job_stream));
+							   engine->device.job_stream));
 }
 
 /* Let the device look which rows name dead slots. */
@@ -78,10 +78,10 @@ send_find(CudaEngine *engine, CudaJob *job)
 	if (piece == NULL || !clear_marks(engine, job))
 		return false;
 	if (work->count > 0 &&
-		!GPU(&engine->failure,
+		!GPU(&engine->device.failure,
 			 link_find_launch(&view, work->reach.selected, work->slots[0],
 							  work->slots[work->count - 1] + 1, link_blocks(engine, work),
-							  engine->job_stream)))
+							  engine->device.job_stream)))
 		return false;
 	return piece_send(engine, job, piece);
 }

@@ -83,19 +83,20 @@ send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t first, uint3
 	LinkWork *work = job->work;
 	MirrorView view = mirror_view(job->mirror);
 	size_t row_bytes = view.degree * sizeof(uint32_t);
-	cudaStream_t stream = engine->job_stream;
+	cudaStream_t stream = engine->device.job_stream;
 
 	if (work->phase != LINK_ROWS)
-		return GPU(&engine->failure,
+		return GPU(&engine->device.failure,
 				   cudaMemcpyAsync(piece->staged, work->fetch_from + first,
 								   count * sizeof(uint32_t), cudaMemcpyDeviceToHost, stream));
 	memcpy(piece->staged, work->result_slots + first, count * sizeof(uint32_t));
-	return GPU(&engine->failure,
+	return GPU(&engine->device.failure,
 			   cudaMemcpyAsync(piece->device, piece->staged, count * sizeof(uint32_t),
 							   cudaMemcpyHostToDevice, stream)) &&
-		   GPU(&engine->failure, link_gather_launch(&view, (const uint32_t *) piece->device, count,
-													rows_in_piece(piece->device, count), stream)) &&
-		   GPU(&engine->failure,
+		   GPU(&engine->device.failure,
+			   link_gather_launch(&view, (const uint32_t *) piece->device, count,
+								  rows_in_piece(piece->device, count), stream)) &&
+		   GPU(&engine->device.failure,
 			   cudaMemcpyAsync(rows_in_piece(piece->staged, count),
 							   rows_in_piece(piece->device, count), count * row_bytes,
 							   cudaMemcpyDeviceToHost, stream));
@@ -127,13 +128,13 @@ result_fetch(CudaEngine *engine, CudaJob *job, uint32_t total)
 
 	for (uint32_t i = 0; i < PIECES; i++)
 	{
-		if (work->fetches[i].count == 0 || engine->pieces[i].job != NULL)
+		if (work->fetches[i].count == 0 || engine->jobs->pieces[i].job != NULL)
 			continue;
-		take_fetch(job, &engine->pieces[i], work->fetches[i]);
+		take_fetch(job, &engine->jobs->pieces[i], work->fetches[i]);
 		work->fetches[i].count = 0;
-		engine->pieces[i].held = false;
+		engine->jobs->pieces[i].held = false;
 	}
-	while (work->done < total && !engine->failure.failed)
+	while (work->done < total && !engine->device.failure.failed)
 	{
 		/*
 		 * for each the owner copies, and turns to the driver: no more than one
@@ -148,7 +149,7 @@ result_fetch(CudaEngine *engine, CudaJob *job, uint32_t total)
 		if (!send_fetch(engine, job, piece, work->done, count) || !piece_send(engine, job, piece))
 			return false;
 		piece->held = true;
-		work->fetches[piece - engine->pieces] = {work->done, count};
+		work->fetches[piece - engine->jobs->pieces] = {work->done, count};
 		work->done += count;
 	}
 	return work->got == total;
@@ -256,7 +257,7 @@ end_link(CudaEngine *engine, CudaJob *job)
 
 	work->phase = LINK_OVER;
 	if (work->memory.base != 0)
-		range_release(&engine->arena, &work->memory);
+		range_release(&engine->device.arena, &work->memory);
 	if (work->first == work->count && !(work->repairs && job->cancelled))
 		return;
 	job->link_status = ENGINE_CANCELLED;
@@ -322,10 +323,10 @@ settle_deferred(CudaEngine *engine, CudaJob *job)
 		if (mirror->deferred != NULL)
 			memcpy(more, mirror->deferred, mirror_deferred_bytes(mirror));
 		free(mirror->deferred);
-		engine->host_arrays -= mirror_deferred_bytes(mirror);
+		engine->device.host_arrays -= mirror_deferred_bytes(mirror);
 		mirror->deferred = more;
 		mirror->deferred_rows = mirror->rows;
-		engine->host_arrays += mirror_deferred_bytes(mirror);
+		engine->device.host_arrays += mirror_deferred_bytes(mirror);
 	}
 	if (mirror->deferred == NULL)
 		return;
@@ -342,7 +343,7 @@ settle_deferred(CudaEngine *engine, CudaJob *job)
 		memset(bits, 0, bytes);
 		return;
 	}
-	engine->host_arrays -= mirror_deferred_bytes(mirror);
+	engine->device.host_arrays -= mirror_deferred_bytes(mirror);
 	free(mirror->deferred);
 	mirror->deferred = NULL;
 	mirror->deferred_rows = 0;

@@ -3,8 +3,7 @@
  *		JOB_CODEBOOK: centroids and codebook are brought; and what is made of
  *		them before rows can be linked, also of those that a training made.
  */
-#include "cuda/engine/internal.h"
-#include "cuda/lists/lists_code.h"
+#include "cuda/jobs/lists_jobs.h"
 
 EngineStatus
 lists_floats_begin(CudaJob *job)
@@ -25,9 +24,9 @@ static bool
 clear_directories(CudaEngine *engine, const CudaLists *lists)
 {
 	for (uint32_t side = 0; side < 2; side++)
-		if (!GPU(&engine->failure,
+		if (!GPU(&engine->device.failure,
 				 cudaMemsetAsync((void *) lists->directory[side].base, 0,
-								 (lists->count + 1) * sizeof(uint32_t), engine->job_stream)))
+								 (lists->count + 1) * sizeof(uint32_t), engine->device.job_stream)))
 			return false;
 	return true;
 }
@@ -50,9 +49,9 @@ lists_open(CudaEngine *engine, CudaJob *job)
 	return upload_copy_in(engine, (void *) view.rotation, staged,
 						  (size_t) rotations * dims * sizeof(uint32_t)) &&
 		   clear_directories(engine, lists) &&
-		   GPU(&engine->failure,
+		   GPU(&engine->device.failure,
 			   lists_half_norms(view.centroids, lists->count, dims, (float *) view.half_norms,
-								engine->job_stream)) &&
+								engine->device.job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 

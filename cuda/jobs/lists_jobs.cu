@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "cuda/jobs/lists_jobs.h"
 #include "cuda/jobs/lists_work.h"
 
 #ifdef EMULATED
@@ -58,13 +59,13 @@ take_pass_memory(CudaEngine *engine, CudaMirror *mirror, ListsWork *work, Engine
 	{
 		size_t bytes = lay_out_pass(work, lists, rows, (unsigned char *) 256);
 
-		status = range_reserve(&engine->arena, &work->memory, PART_STATE, bytes, error);
+		status = range_reserve(&engine->device.arena, &work->memory, PART_STATE, bytes, error);
 		if (status == ENGINE_OK)
-			status = range_grow(&engine->arena, &work->memory, bytes, error);
+			status = range_grow(&engine->device.arena, &work->memory, bytes, error);
 		if (status == ENGINE_OK)
 			break;
 		if (work->memory.base != 0)
-			range_release(&engine->arena, &work->memory);
+			range_release(&engine->device.arena, &work->memory);
 		if (rows / 2 < PASS_LEAST)
 			return status;
 	}
@@ -228,7 +229,7 @@ lists_job_end(CudaEngine *engine, CudaJob *job)
 		return;
 	pieces_let_go(engine, work->fetches);
 	if (work->memory.base != 0)
-		range_release(&engine->arena, &work->memory);
+		range_release(&engine->device.arena, &work->memory);
 	if (!work->links)
 		free(work->numbers);
 	free(work->places);
@@ -270,15 +271,15 @@ send_pass(CudaEngine *engine, CudaJob *job, uint32_t first)
 	assign.nearest = work->device_numbers;
 	assign.distances = NULL;
 	assign.scratch = work->scratch;
-	assign.processors = (uint32_t) engine->device.multiProcessorCount;
-	assign.stream = engine->job_stream;
+	assign.limits = &engine->device.lists_limits;
+	assign.stream = engine->device.job_stream;
 	return upload_copy_in(engine, slots, piece->staged, rows * sizeof(uint32_t)) &&
-		   GPU(&engine->failure,
-			   lists_widen(&mirror, slots, 0, rows, work->device_rows, engine->job_stream)) &&
-		   GPU(&engine->failure, lists_assign(&assign)) &&
-		   GPU(&engine->failure,
+		   GPU(&engine->device.failure, lists_widen(&mirror, slots, 0, rows, work->device_rows,
+													engine->device.job_stream)) &&
+		   GPU(&engine->device.failure, lists_assign(&assign)) &&
+		   GPU(&engine->device.failure,
 			   lists_encode(&lists, work->device_rows, work->device_numbers, rows,
-							work->side_codes[work->side ^ 1], engine->job_stream)) &&
+							work->side_codes[work->side ^ 1], engine->device.job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 
@@ -314,15 +315,15 @@ send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t count)
 	ListsWork *work = job->lists;
 	size_t words = job->mirror->lists->code_words;
 
-	return GPU(&engine->failure,
+	return GPU(&engine->device.failure,
 			   cudaMemcpyAsync(piece->staged, work->device_numbers + work->sent,
 							   count * sizeof(uint32_t), cudaMemcpyDeviceToHost,
-							   engine->job_stream)) &&
-		   GPU(&engine->failure,
+							   engine->device.job_stream)) &&
+		   GPU(&engine->device.failure,
 			   cudaMemcpyAsync(piece->staged + count * sizeof(uint32_t),
 							   work->device_codes + work->sent * words,
 							   count * words * sizeof(uint32_t), cudaMemcpyDeviceToHost,
-							   engine->job_stream)) &&
+							   engine->device.job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 
@@ -339,11 +340,11 @@ fetch_pass(CudaEngine *engine, CudaJob *job)
 
 	for (uint32_t i = 0; i < PIECES; i++)
 	{
-		if (work->fetches[i].count == 0 || engine->pieces[i].job != NULL)
+		if (work->fetches[i].count == 0 || engine->jobs->pieces[i].job != NULL)
 			continue;
-		take_fetched(lists, work, &engine->pieces[i], work->fetches[i]);
+		take_fetched(lists, work, &engine->jobs->pieces[i], work->fetches[i]);
 		work->fetches[i].count = 0;
-		engine->pieces[i].held = false;
+		engine->jobs->pieces[i].held = false;
 	}
 	while (work->sent < work->rows)
 	{
@@ -354,7 +355,7 @@ fetch_pass(CudaEngine *engine, CudaJob *job)
 		if (piece == NULL || !send_fetch(engine, job, piece, count))
 			return false;
 		piece->held = true;
-		work->fetches[piece - engine->pieces] = {work->sent, count};
+		work->fetches[piece - engine->jobs->pieces] = {work->sent, count};
 		work->sent += count;
 	}
 	if (work->ahead == 0 && work->first + work->rows < work->count && !job->cancelled &&
@@ -456,7 +457,7 @@ lists_link_stage(CudaEngine *engine, CudaJob *job)
 
 	if (work->count == 0)
 		work->phase = LISTS_OVER;
-	while (work->phase != LISTS_OVER && !engine->failure.failed && step_pass(engine, job))
+	while (work->phase != LISTS_OVER && !engine->device.failure.failed && step_pass(engine, job))
 		;
-	return work->phase == LISTS_OVER && job->status == ENGINE_OK && !engine->failure.failed;
+	return work->phase == LISTS_OVER && job->status == ENGINE_OK && !engine->device.failure.failed;
 }

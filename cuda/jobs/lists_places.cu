@@ -88,7 +88,7 @@ reserve_for_pass(CudaEngine *engine, CudaJob *job)
 			(work->links || lists_number(job->mirror, work->slots[i]) != number))
 			work->more[number]++;
 	}
-	return lists_reserve(engine, job->mirror, work->more, &job->error);
+	return lists_reserve(&engine->device, job->mirror, work->more, &job->error);
 }
 
 bool
@@ -165,9 +165,9 @@ clear_new_memory(CudaEngine *engine, CudaLists *lists)
 
 	lists->memory_cleared = lists->memory.mapped;
 	return from == lists->memory.mapped ||
-		   GPU(&engine->failure,
+		   GPU(&engine->device.failure,
 			   cudaMemsetAsync((unsigned char *) lists->memory.base + from, 0xFF,
-							   lists->memory.mapped - from, engine->job_stream));
+							   lists->memory.mapped - from, engine->device.job_stream));
 }
 
 /* Widen and encode a load's pass, in a piece. */
@@ -179,10 +179,10 @@ encode_in_piece(CudaEngine *engine, const CudaJob *job, const uint32_t *slots,
 	ListsView lists = lists_view(job->mirror);
 	uint32_t count = job->lists->rows;
 
-	return GPU(&engine->failure,
-			   lists_widen(&mirror, slots, 0, count, rows, engine->job_stream)) &&
-		   GPU(&engine->failure,
-			   lists_encode(&lists, rows, numbers, count, codes, engine->job_stream));
+	return GPU(&engine->device.failure,
+			   lists_widen(&mirror, slots, 0, count, rows, engine->device.job_stream)) &&
+		   GPU(&engine->device.failure,
+			   lists_encode(&lists, rows, numbers, count, codes, engine->device.job_stream));
 }
 
 bool
@@ -222,12 +222,13 @@ lists_place_pass(CudaEngine *engine, CudaJob *job)
 	}
 	return batch_streams_wait(engine, mirror) &&
 		   (work->nleft == 0 ||
-			GPU(&engine->failure,
+			GPU(&engine->device.failure,
 				lists_clear_places(&view, (uint32_t *) lists->memory.base, device + 3 * rows,
-								   work->nleft, engine->job_stream))) &&
-		   GPU(&engine->failure,
+								   work->nleft, engine->device.job_stream))) &&
+		   GPU(&engine->device.failure,
 			   lists_place(&view, (uint32_t *) lists->memory.base, work->device_codes,
-						   work->device_slots, device + 2 * rows, rows, engine->job_stream)) &&
+						   work->device_slots, device + 2 * rows, rows,
+						   engine->device.job_stream)) &&
 		   upload_words(engine, (uint32_t *) mirror->pending[mirror->pending_side].base,
 						device + 4 * rows, device + 5 * rows, nmoved) &&
 		   hold_later_batches(engine, mirror) && piece_send(engine, job, piece);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/engine/internal.h"
+#include "cuda/jobs/lists_jobs.h"
 #include "cuda/lists/lists_learn.h"
 
 typedef enum TrainPhase
@@ -41,7 +41,7 @@ static EngineStatus
 size_sample(const CudaEngine *engine, CudaJob *job, uint32_t live)
 {
 	ListsTrain *train = job->train;
-	const Arena *arena = &engine->arena;
+	const Arena *arena = &engine->device.arena;
 	uint64_t used = arena_used(arena);
 	uint64_t limit = used < arena->limit ? (arena->limit - used) / arena->unit * arena->unit : 0;
 
@@ -88,10 +88,10 @@ take_memory(CudaEngine *engine, CudaJob *job)
 	ListsTrain *train = job->train;
 	size_t bytes = lists_learn_bytes(&train->training, train->count);
 	EngineStatus status =
-		range_reserve(&engine->arena, &train->memory, PART_STATE, bytes, &job->error);
+		range_reserve(&engine->device.arena, &train->memory, PART_STATE, bytes, &job->error);
 
 	if (status == ENGINE_OK)
-		status = range_grow(&engine->arena, &train->memory, bytes, &job->error);
+		status = range_grow(&engine->device.arena, &train->memory, bytes, &job->error);
 	if (status != ENGINE_OK)
 		return status;
 	train->slots = (uint32_t *) malloc(train->count * sizeof(uint32_t));
@@ -148,10 +148,10 @@ lists_train_end(CudaEngine *engine, CudaJob *job)
 	if (train == NULL)
 		return;
 	lists_learn_end(train->learn);
-	if (engine->learner == job)
-		engine->learner = NULL;
+	if (engine->jobs->learner == job)
+		engine->jobs->learner = NULL;
 	if (train->memory.base != 0)
-		range_release(&engine->arena, &train->memory);
+		range_release(&engine->device.arena, &train->memory);
 	free(train->slots);
 	free(train);
 	job->train = NULL;
@@ -176,10 +176,10 @@ send_sample(CudaEngine *engine, CudaJob *job)
 			return false;
 		memcpy(piece->staged, train->slots + train->sent, count * sizeof(uint32_t));
 		if (!upload_copy_in(engine, piece->device, piece->staged, count * sizeof(uint32_t)) ||
-			!GPU(&engine->failure,
+			!GPU(&engine->device.failure,
 				 lists_widen(&mirror, (const uint32_t *) piece->device, 0, count,
 							 (float *) train->memory.base + (size_t) train->sent * dims,
-							 engine->job_stream)) ||
+							 engine->device.job_stream)) ||
 			!piece_send(engine, job, piece))
 			return false;
 		train->sent += count;
@@ -217,7 +217,7 @@ learn_step(CudaEngine *engine, CudaJob *job)
 		(void) cudaGetLastError();
 		return fail_training(job, ENGINE_NO_MEMORY);
 	}
-	if (!gpu_check(&engine->failure, error, "a step of a training"))
+	if (!gpu_check(&engine->device.failure, error, "a step of a training"))
 		return false;
 	if (over)
 		return true;
@@ -246,10 +246,10 @@ fetch_floats(CudaEngine *engine, CudaJob *job)
 	if (piece == NULL)
 		return false;
 	train->held = rows_of_piece(engine, sizeof(float), total - train->first);
-	(void) (GPU(&engine->failure,
+	(void) (GPU(&engine->device.failure,
 				cudaMemcpyAsync(piece->staged, train->learned + train->first,
 								train->held * sizeof(float), cudaMemcpyDeviceToHost,
-								engine->job_stream)) &&
+								engine->device.job_stream)) &&
 			piece_send(engine, job, piece));
 	return false;
 }
@@ -260,10 +260,10 @@ copy_floats(CudaEngine *engine, const CudaJob *job)
 {
 	CudaLists *lists = job->mirror->lists;
 
-	return GPU(&engine->failure,
+	return GPU(&engine->device.failure,
 			   cudaMemcpyAsync((void *) lists->fixed.base, job->train->learned,
 							   lists->nfloats * sizeof(float), cudaMemcpyDeviceToDevice,
-							   engine->job_stream));
+							   engine->device.job_stream));
 }
 
 /*
@@ -275,15 +275,14 @@ begin_learning(CudaEngine *engine, CudaJob *job)
 {
 	ListsTrain *train = job->train;
 
-	if (engine->learner != NULL)
+	if (engine->jobs->learner != NULL)
 		return false;
-	train->learn = lists_learn_begin(&train->training, (void *) train->memory.base,
-									 engine->learn_shared, train->count,
-									 (uint32_t) engine->device.multiProcessorCount,
-									 engine->job_stream);
+	train->learn =
+		lists_learn_begin(&train->training, (void *) train->memory.base, engine->jobs->learn_shared,
+						  train->count, &engine->device.lists_limits, engine->device.job_stream);
 	if (train->learn == NULL)
 		return fail_training(job, ENGINE_NO_MEMORY);
-	engine->learner = job;
+	engine->jobs->learner = job;
 	return true;
 }
 
@@ -318,7 +317,7 @@ lists_train_stage(CudaEngine *engine, CudaJob *job)
 	ListsTrain *train = job->train;
 
 	while (train->phase != TRAIN_OVER && job->in_flight == 0 && job->status == ENGINE_OK &&
-		   !engine->failure.failed)
+		   !engine->device.failure.failed)
 	{
 		if (job->cancelled)
 			return fail_training(job, ENGINE_CANCELLED);

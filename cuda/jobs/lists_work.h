@@ -6,7 +6,7 @@
 #ifndef GPUANN_CUDA_LISTS_WORK_H
 #define GPUANN_CUDA_LISTS_WORK_H
 
-#include "cuda/engine/internal.h"
+#include "cuda/jobs/job.h"
 #include "cuda/lists/lists_code.h"
 
 #define ROW_WORDS 6u /* what a piece says of a row: slot, list, place, place left, index and slot of

@@ -16,8 +16,7 @@
 
 #include <vector>
 
-#include "cuda/quantizer/quantizer.h"
-#include "cuda/engine/internal.h"
+#include "cuda/jobs/quantizer_jobs.h"
 #include "cuda/memory/mirror_seeds.h"
 
 #define BAD_MOST 20u	   /* one sampled row in so many may be served badly */
@@ -26,8 +25,8 @@
 static bool
 codes_copy_out(CudaEngine *engine, void *to, const void *from, size_t bytes)
 {
-	return GPU(&engine->failure,
-			   cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, engine->job_stream));
+	return GPU(&engine->device.failure,
+			   cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, engine->device.job_stream));
 }
 
 /*
@@ -44,9 +43,10 @@ send_ranges(CudaEngine *engine, CudaJob *job)
 	if (piece == NULL)
 		return false;
 	if ((!mirror->has_ranges &&
-		 !GPU(&engine->failure, quantizer_clear_ranges(&rows, engine->job_stream))) ||
-		!GPU(&engine->failure, codes_measure(&rows, NULL, mirror->coded,
-											 mirror->rows - mirror->coded, engine->job_stream)) ||
+		 !GPU(&engine->device.failure, quantizer_clear_ranges(&rows, engine->device.job_stream))) ||
+		!GPU(&engine->device.failure,
+			 codes_measure(&rows, NULL, mirror->coded, mirror->rows - mirror->coded,
+						   engine->device.job_stream)) ||
 		!codes_copy_out(engine, piece->staged, rows.least,
 						2 * (size_t) rows.dims * sizeof(uint32_t)))
 		return false;
@@ -84,12 +84,12 @@ send_codes(CudaEngine *engine, CudaJob *job)
 		return true;
 	rows = coded_rows(mirror);
 	if (first == 0 && (!batch_streams_wait(engine, mirror) ||
-					   !GPU(&engine->failure,
+					   !GPU(&engine->device.failure,
 							cudaMemcpyAsync(rows.offsets, piece->staged, rows.dims * sizeof(float),
-											cudaMemcpyHostToDevice, engine->job_stream))))
+											cudaMemcpyHostToDevice, engine->device.job_stream))))
 		return false;
-	return GPU(&engine->failure,
-			   quantizer_encode(&rows, NULL, first, mirror->rows - first, engine->job_stream)) &&
+	return GPU(&engine->device.failure, quantizer_encode(&rows, NULL, first, mirror->rows - first,
+														 engine->device.job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 
@@ -105,8 +105,8 @@ send_rotated(CudaEngine *engine, CudaJob *job)
 	if (piece == NULL)
 		return false;
 	mirror->coded = mirror->rows;
-	return GPU(&engine->failure, quantizer_encode(&rows, NULL, first, mirror->rows - first,
-												  engine->job_stream)) &&
+	return GPU(&engine->device.failure, quantizer_encode(&rows, NULL, first, mirror->rows - first,
+														 engine->device.job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 
@@ -146,8 +146,8 @@ quantizer_send_judgement(CudaEngine *engine, CudaJob *job, const uint32_t *slots
 	Piece *piece = piece_hold(engine, job);
 
 	return piece != NULL &&
-		   GPU(&engine->failure,
-			   quantizer_judge(&rows, slots, count, verdict, engine->job_stream)) &&
+		   GPU(&engine->device.failure,
+			   quantizer_judge(&rows, slots, count, verdict, engine->device.job_stream)) &&
 		   codes_copy_out(engine, piece->staged, verdict, sizeof(*verdict)) &&
 		   piece_send(engine, job, piece);
 }
@@ -174,8 +174,9 @@ send_sample(CudaEngine *engine, CudaJob *job)
 	{
 		uint32_t slot = (uint32_t) ((uint64_t) i * mirror->rows / count);
 
-		if (!mirror_copy_rows(engine, mirror, slot, 1, piece->staged + (size_t) i * mirror->stride,
-							  false, engine->job_stream))
+		if (!mirror_copy_rows(&engine->device, mirror, slot, 1,
+							  piece->staged + (size_t) i * mirror->stride, false,
+							  engine->device.job_stream))
 			return false;
 	}
 	return piece != NULL && piece_send(engine, job, piece);
@@ -188,10 +189,10 @@ grow_scales(CudaEngine *engine, CudaMirror *mirror)
 	EngineError ignored;
 
 	return (mirror->scales.base != 0 ||
-			range_reserve(&engine->arena, &mirror->scales, PART_VECTORS,
+			range_reserve(&engine->device.arena, &mirror->scales, PART_VECTORS,
 						  (uint64_t) mirror->most * sizeof(float2), &ignored) == ENGINE_OK) &&
-		   range_grow(&engine->arena, &mirror->scales, (uint64_t) mirror->capacity * sizeof(float2),
-					  &ignored) == ENGINE_OK;
+		   range_grow(&engine->device.arena, &mirror->scales,
+					  (uint64_t) mirror->capacity * sizeof(float2), &ignored) == ENGINE_OK;
 }
 
 /*
@@ -218,11 +219,12 @@ send_rotation(CudaEngine *engine, CudaJob *job)
 	memcpy(piece->staged, mirror->code_offsets, dims * sizeof(float));
 	memcpy(piece->staged + dims * sizeof(float), rotation.data(), dims * sizeof(uint32_t));
 	return batch_streams_wait(engine, mirror) &&
-		   GPU(&engine->failure, cudaMemcpyAsync(rows.offsets, piece->staged,
-												 dims * (sizeof(float) + sizeof(uint32_t)),
-												 cudaMemcpyHostToDevice, engine->job_stream)) &&
-		   GPU(&engine->failure,
-			   quantizer_encode(&rows, NULL, 0, mirror->rows, engine->job_stream)) &&
+		   GPU(&engine->device.failure,
+			   cudaMemcpyAsync(rows.offsets, piece->staged,
+							   dims * (sizeof(float) + sizeof(uint32_t)), cudaMemcpyHostToDevice,
+							   engine->device.job_stream)) &&
+		   GPU(&engine->device.failure,
+			   quantizer_encode(&rows, NULL, 0, mirror->rows, engine->device.job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 
@@ -313,6 +315,8 @@ quantizer_overwrite(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slot
 	if (mirror->codes_rotated && mirror->overwritten > mirror->judged / 4)
 		mirror->judged = 0;
 	return (mirror->codes_rotated ||
-			GPU(&engine->failure, codes_measure(&rows, slots, 0, count, engine->job_stream))) &&
-		   GPU(&engine->failure, quantizer_encode(&rows, slots, 0, count, engine->job_stream));
+			GPU(&engine->device.failure,
+				codes_measure(&rows, slots, 0, count, engine->device.job_stream))) &&
+		   GPU(&engine->device.failure,
+			   quantizer_encode(&rows, slots, 0, count, engine->device.job_stream));
 }

@@ -525,19 +525,18 @@ __global__ void __launch_bounds__(THREADS) decide_kernel(const AssignTables tabl
 
 /* ---- launches ------------------------------------------------------------ */
 
-static uint32_t stages_of = 2; /* that shared memory holds */
-
 cudaError_t
-lists_code_prepare(const cudaDeviceProp *device)
+lists_code_prepare(const cudaDeviceProp *device, ListsLimits *limits)
 {
 	size_t bytes[2];
 	cudaError_t error;
 
 	lay_out(2, NULL, &bytes[0]);
 	lay_out(3, NULL, &bytes[1]);
-	stages_of = 2 * (bytes[1] + 1024) <= device->sharedMemPerMultiprocessor ? 3 : 2;
+	limits->processors = (uint32_t) device->multiProcessorCount;
+	limits->stages = 2 * (bytes[1] + 1024) <= device->sharedMemPerMultiprocessor ? 3 : 2;
 	error = allow_shared(assign_kernel<2>, bytes[0]);
-	if (error == cudaSuccess && stages_of == 3)
+	if (error == cudaSuccess && limits->stages == 3)
 		error = allow_shared(assign_kernel<3>, bytes[1]);
 	return error;
 }
@@ -585,7 +584,7 @@ lists_assign_bytes(uint32_t lists, uint32_t dims, uint32_t count)
 
 /* Find the nearest centroids of a piece of rows by halves. */
 static cudaError_t
-launch_assignment(const AssignTables *tables, cudaStream_t stream)
+launch_assignment(const AssignTables *tables, uint32_t stages, cudaStream_t stream)
 {
 	uint32_t blocks = (tables->count + TILE - 1) / TILE;
 	uint32_t warps = (tables->count + WARPS - 1) / WARPS;
@@ -596,8 +595,8 @@ launch_assignment(const AssignTables *tables, cudaStream_t stream)
 	error = cudaGetLastError();
 	if (error != cudaSuccess)
 		return error;
-	lay_out(stages_of, NULL, &bytes);
-	if (stages_of == 3)
+	lay_out(stages, NULL, &bytes);
+	if (stages == 3)
 		LAUNCH(assign_kernel<3>, blocks, THREADS, bytes, stream, *tables);
 	else
 		LAUNCH(assign_kernel<2>, blocks, THREADS, bytes, stream, *tables);
@@ -618,9 +617,9 @@ assign_piece(const AssignTables *tables, const ListsAssign *assign)
 		cudaMemsetAsync(tables->nopen, 0, sizeof(uint32_t), assign->stream);
 
 	if (error == cudaSuccess)
-		error = launch_assignment(tables, assign->stream);
+		error = launch_assignment(tables, assign->limits->stages, assign->stream);
 	return error != cudaSuccess ? error
-								: near_launch(&near, assign->processors, assign->stream);
+								: near_launch(&near, assign->limits->processors, assign->stream);
 }
 
 /* Make the halves of the centroids. */
@@ -642,7 +641,8 @@ lists_assign(const ListsAssign *assign)
 {
 	AssignTables tables = {};
 	uint32_t most = piece_rows(assign->dims, assign->count);
-	uint32_t wave = assign->processors * ASSIGN_BLOCKS * TILE; /* in whole waves, if it fills one */
+	uint32_t wave =
+		assign->limits->processors * ASSIGN_BLOCKS * TILE; /* in whole waves, if it fills one */
 	uint32_t piece = most > wave ? most / wave * wave : most;
 	cudaError_t error = cudaSuccess;
 

@@ -28,6 +28,16 @@ extern cudaError_t lists_half_norms(const float *centroids, uint32_t lists, uint
 									float *half_norms, cudaStream_t stream);
 
 /*
+ * What a device allows assignment and training: found once, by
+ * lists_code_prepare.
+ */
+struct ListsLimits
+{
+	uint32_t processors;
+	uint32_t stages; /* of tiles that a block's shared memory holds: 2 or 3 */
+};
+
+/*
  * The nearest centroid of each row: of the least exact squared distance (I10),
  * the first of those equally near, as centroids_nearest() finds it.
  */
@@ -42,7 +52,7 @@ struct ListsAssign
 	uint32_t *nearest; /* gets the numbers of lists */
 	double *distances; /* gets the exact squared distances; NULL: not wanted */
 	void *scratch;	   /* of lists_assign_bytes(), aligned to 16 */
-	uint32_t processors;
+	const ListsLimits *limits;
 	cudaStream_t stream;
 };
 
@@ -73,6 +83,6 @@ extern cudaError_t lists_clear_places(const ListsView *lists, uint32_t *memory,
  * Allow the kernels of this header and lists_learn.h their shared memory; once,
  * before they run.
  */
-extern cudaError_t lists_code_prepare(const cudaDeviceProp *device);
+extern cudaError_t lists_code_prepare(const cudaDeviceProp *device, ListsLimits *limits);
 
 #endif /* GPUANN_CUDA_LISTS_CODE_H */

@@ -61,7 +61,7 @@ struct ListsLearn
 {
 	ListsTraining training;
 	uint32_t count;
-	uint32_t processors;
+	const ListsLimits *limits;
 	cudaStream_t stream;
 	float *sample;
 	float *floats;
@@ -241,7 +241,7 @@ begin_means(ListsLearn *learn, MeansView *view, uint64_t seed)
 
 ListsLearn *
 lists_learn_begin(const ListsTraining *training, void *memory, void *shared, uint32_t count,
-				  uint32_t processors, cudaStream_t stream)
+				  const ListsLimits *limits, cudaStream_t stream)
 {
 	ListsLearn *learn = (ListsLearn *) calloc(1, sizeof(ListsLearn));
 
@@ -249,7 +249,7 @@ lists_learn_begin(const ListsTraining *training, void *memory, void *shared, uin
 		return NULL;
 	learn->training = *training;
 	learn->count = count;
-	learn->processors = processors;
+	learn->limits = limits;
 	learn->stream = stream;
 	learn->shared = (LearnShared *) shared;
 	(void) lay_out_learn(learn, (unsigned char *) memory);
@@ -263,7 +263,7 @@ static uint32_t
 assigned_rows(const ListsLearn *learn)
 {
 	uint64_t rows = PRODUCTS_OF_STEP / ((uint64_t) learn->training.lists * learn->whole.dims);
-	uint32_t wave = learn->processors * ASSIGN_BLOCKS * ASSIGN_ROWS;
+	uint32_t wave = learn->limits->processors * ASSIGN_BLOCKS * ASSIGN_ROWS;
 
 	rows = rows < wave ? wave : rows / wave * wave;
 	return rows < learn->count ? (uint32_t) rows : learn->count;
@@ -286,7 +286,7 @@ assign_some(ListsLearn *learn, bool distances, bool *last)
 	assign.nearest = view.nearest + learn->at;
 	assign.distances = distances ? view.distances + learn->at : NULL;
 	assign.scratch = learn->assign_scratch;
-	assign.processors = learn->processors;
+	assign.limits = learn->limits;
 	assign.stream = learn->stream;
 	learn->at += rows;
 	*last = learn->at == learn->count;

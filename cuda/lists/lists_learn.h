@@ -35,7 +35,8 @@ extern size_t lists_learn_bytes(const ListsTraining *training, uint32_t count);
  * lists_code_prepare() has been called.
  */
 extern ListsLearn *lists_learn_begin(const ListsTraining *training, void *memory, void *shared,
-									 uint32_t count, uint32_t processors, cudaStream_t stream);
+									 uint32_t count, const ListsLimits *limits,
+									 cudaStream_t stream);
 
 /*
  * Launch the next few milliseconds of work. To be called again when the stream

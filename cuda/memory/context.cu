@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cuda/engine/internal.h"
+#include "cuda/memory/context.h"
 
 #define DEVICE_PROCESSES 256	 /* looked at, to find this one */
 #define MOST_DEVICES 64			 /* whose contexts are measured once */

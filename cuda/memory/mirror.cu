@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/engine/internal.h"
+#include "cuda/memory/device.h"
 #include "cuda/memory/mirror_seeds.h"
 
-#define FIRST_ROWS 1024u  /* slots that even a small mirror has room for */
 #define HOST_STEP ((size_t) 64 << 20) /* rows in host memory: taken as rows come, because pinning
 									   * costs a second for some ten GB */
 #define SPARE_SHARE 16u /* of the limit, at most: left for graphs to grow beside rows that go to
@@ -116,10 +115,10 @@ range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
  * that the mirror is loaded again.
  */
 static uint64_t
-near_bytes(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots,
+near_bytes(const CudaDevice *device, const CudaMirror *mirror, uint32_t slots,
 		   const RangeSize *sizes)
 {
-	const Arena *arena = &engine->arena;
+	const Arena *arena = &device->arena;
 	uint64_t wanted = (uint64_t) slots * mirror->stride;
 	uint64_t scale = mirror->codes_rotated ? sizeof(float2) : 0;
 	uint64_t codes = mirror->has_code_room ? slots * (mirror_code_bytes(mirror) + scale) : 0;
@@ -143,10 +142,10 @@ near_bytes(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots,
 
 /* Check that host memory has room for the rows that the device has none for. */
 static bool
-far_fits(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, uint64_t near,
+far_fits(const CudaDevice *device, const CudaMirror *mirror, uint32_t slots, uint64_t near,
 		 EngineError *error)
 {
-	const Arena *arena = &engine->arena;
+	const Arena *arena = &device->arena;
 	uint64_t wanted = (uint64_t) slots * mirror->stride;
 	uint64_t there = mirror->vectors.mapped > near ? mirror->vectors.mapped : near;
 
@@ -170,7 +169,7 @@ host_slot_bytes(const CudaMirror *mirror)
 
 /* Make the host's arrays large enough. */
 static bool
-grow_host(CudaEngine *engine, CudaMirror *mirror, uint32_t capacity)
+grow_host(CudaDevice *device, CudaMirror *mirror, uint32_t capacity)
 {
 	uint8_t *states = (uint8_t *) realloc(mirror->states, capacity);
 	uint32_t *listed;
@@ -185,28 +184,24 @@ grow_host(CudaEngine *engine, CudaMirror *mirror, uint32_t capacity)
 	memset(states + mirror->capacity, 0, capacity - mirror->capacity);
 	if (mirror->lists != NULL && !lists_grow_host(mirror, capacity))
 		return false;
-	engine->host_arrays +=
+	device->host_arrays +=
 		(uint64_t) (capacity - mirror->capacity) * host_slot_bytes(mirror);
 	return true;
 }
 
-/*
- * Grow to exactly so many slots: all or nothing, but that a range may stay
- * larger than the others.
- */
-static EngineStatus
-grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *error)
+EngineStatus
+mirror_grow_to(CudaDevice *device, CudaMirror *mirror, uint32_t slots, EngineError *error)
 {
-	Arena *arena = &engine->arena;
+	Arena *arena = &device->arena;
 	RangeSize sizes[MIRROR_RANGES];
 	uint64_t cost = 0;
-	EngineStatus status = batch_streams_grow_bitmaps(engine, slots, error);
+	EngineStatus status = ENGINE_OK;
 	int count = range_sizes(mirror, slots, sizes);
 
 	if (mirror->may_be_far)
 	{
-		sizes[0].bytes = near_bytes(engine, mirror, slots, sizes);
-		if (status == ENGINE_OK && !far_fits(engine, mirror, slots, sizes[0].bytes, error))
+		sizes[0].bytes = near_bytes(device, mirror, slots, sizes);
+		if (!far_fits(device, mirror, slots, sizes[0].bytes, error))
 			status = ENGINE_NO_MEMORY;
 	}
 	for (int i = 0; i < count; i++)
@@ -221,7 +216,7 @@ grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *err
 	}
 	for (int i = 0; i < count && status == ENGINE_OK; i++)
 		status = range_grow(arena, sizes[i].range, sizes[i].bytes, error);
-	if (status == ENGINE_OK && !grow_host(engine, mirror, slots))
+	if (status == ENGINE_OK && !grow_host(device, mirror, slots))
 	{
 		engine_error(error, ENGINE_NO_MEMORY, "out of host memory for %u slots", slots);
 		status = ENGINE_NO_MEMORY;
@@ -243,12 +238,8 @@ grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *err
 	return ENGINE_OK;
 }
 
-/*
- * Map host memory for the rows of slots below `slots` that the device has no
- * room for, with some to spare if that fits.
- */
-static EngineStatus
-grow_far(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error)
+EngineStatus
+mirror_grow_far(CudaDevice *device, CudaMirror *mirror, uint64_t slots, EngineError *error)
 {
 	uint64_t wanted = slots * mirror->stride;
 	uint64_t spare = wanted + HOST_STEP;
@@ -259,49 +250,20 @@ grow_far(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *er
 	spare = spare < (uint64_t) mirror->capacity * mirror->stride
 				? spare
 				: (uint64_t) mirror->capacity * mirror->stride;
-	if (range_grow_host(&engine->arena, &mirror->vectors, spare, &ignored) == ENGINE_OK)
+	if (range_grow_host(&device->arena, &mirror->vectors, spare, &ignored) == ENGINE_OK)
 		return ENGINE_OK;
-	return range_grow_host(&engine->arena, &mirror->vectors, wanted, error);
-}
-
-/* Make room for slots below `slots`, with some to spare if that fits. */
-static EngineStatus
-grow_slots(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error)
-{
-	uint64_t spare = mirror->capacity + mirror->capacity / 4;
-	EngineError ignored;
-
-	if (slots <= mirror->capacity)
-		return ENGINE_OK;
-	if (slots > mirror->most)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "%llu slots do not fit into %llu bytes",
-					 (unsigned long long) slots, (unsigned long long) engine->arena.limit);
-		return ENGINE_NO_MEMORY;
-	}
-	spare = spare < mirror->most ? spare : mirror->most;
-	if (spare > slots && grow_to(engine, mirror, (uint32_t) spare, &ignored) == ENGINE_OK)
-		return ENGINE_OK;
-	return grow_to(engine, mirror, (uint32_t) slots, error);
-}
-
-EngineStatus
-mirror_grow(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error)
-{
-	EngineStatus status = grow_slots(engine, mirror, slots, error);
-
-	return status == ENGINE_OK ? grow_far(engine, mirror, slots, error) : status;
+	return range_grow_host(&device->arena, &mirror->vectors, wanted, error);
 }
 
 /* Check what a mirror is asked to be. */
 static EngineStatus
-check_spec(const CudaEngine *engine, const MirrorSpec *spec, EngineError *error)
+check_spec(const CudaDevice *device, const MirrorSpec *spec, EngineError *error)
 {
 	EngineStatus status = quantizer_check_spec(spec, error);
 
 	if (status != ENGINE_OK)
 		return status;
-	if (spec->device != -1 && spec->device != engine->arena.device)
+	if (spec->device != -1 && spec->device != device->arena.device)
 	{
 		engine_error(error, ENGINE_UNSUPPORTED, "device %d is not the engine's", spec->device);
 		return ENGINE_UNSUPPORTED;
@@ -311,22 +273,19 @@ check_spec(const CudaEngine *engine, const MirrorSpec *spec, EngineError *error)
 
 /* Take what lists have whatever the number of slots. */
 static EngineStatus
-reserve_fixed(CudaEngine *engine, CudaLists *lists, EngineError *error)
+reserve_fixed(CudaDevice *device, CudaLists *lists, EngineError *error)
 {
 	uint64_t bytes = lists_fixed_bytes(lists);
-	EngineStatus status = range_reserve(&engine->arena, &lists->fixed, PART_GRAPH, bytes, error);
+	EngineStatus status = range_reserve(&device->arena, &lists->fixed, PART_GRAPH, bytes, error);
 
-	return status == ENGINE_OK ? range_grow(&engine->arena, &lists->fixed, bytes, error) : status;
+	return status == ENGINE_OK ? range_grow(&device->arena, &lists->fixed, bytes, error) : status;
 }
 
-/*
- * Reserve addresses for as many slots as the limit could hold, and map those
- * the spec asks for.
- */
+/* Reserve addresses for as many slots as the limit could hold. */
 static EngineStatus
-reserve_ranges(CudaEngine *engine, CudaMirror *mirror, EngineError *error)
+reserve_ranges(CudaDevice *device, CudaMirror *mirror, EngineError *error)
 {
-	uint64_t most = engine->arena.limit / (slot_bits(mirror) / 8) + FIRST_ROWS;
+	uint64_t most = device->arena.limit / (slot_bits(mirror) / 8) + MIRROR_FIRST_ROWS;
 	/* lists may have more places than rows: addresses cost nothing */
 	uint64_t skew = mirror->lists != NULL ? LISTS_SKEW : 1;
 	RangeSize sizes[MIRROR_RANGES];
@@ -335,52 +294,50 @@ reserve_ranges(CudaEngine *engine, CudaMirror *mirror, EngineError *error)
 
 	/* rows in host memory are bound by that */
 	if (mirror->may_be_far &&
-		most > (engine->arena.limit + engine->arena.host_limit) / mirror->stride + FIRST_ROWS)
-		most = (engine->arena.limit + engine->arena.host_limit) / mirror->stride + FIRST_ROWS;
+		most >
+			(device->arena.limit + device->arena.host_limit) / mirror->stride + MIRROR_FIRST_ROWS)
+		most =
+			(device->arena.limit + device->arena.host_limit) / mirror->stride + MIRROR_FIRST_ROWS;
 	mirror->most = (uint32_t) (most < ENGINE_MAX_SLOTS ? most : ENGINE_MAX_SLOTS);
 	count = range_sizes(mirror, mirror->most, sizes);
 	for (int i = 0; i < count && status == ENGINE_OK; i++)
-		status = range_reserve(&engine->arena, sizes[i].range, sizes[i].part,
+		status = range_reserve(&device->arena, sizes[i].range, sizes[i].part,
 							   sizes[i].bytes * (sizes[i].part == PART_GRAPH ? skew : 1), error);
 	if (status == ENGINE_OK && mirror_code_bytes(mirror) > 0)
 	{
-		status = range_reserve(&engine->arena, &mirror->codes, PART_VECTORS,
+		status = range_reserve(&device->arena, &mirror->codes, PART_VECTORS,
 							   (uint64_t) mirror->most * mirror_code_bytes(mirror), error);
 		mirror->code_offsets = (float *) calloc(mirror->spec.dims, sizeof(float));
 		mirror->has_code_room = mirror->code_offsets != NULL;
 	}
 	if (status == ENGINE_OK && mirror->lists != NULL)
-		status = reserve_fixed(engine, mirror->lists, error);
-	if (status == ENGINE_OK && mirror->lists != NULL && !lists_clear_probes(engine, mirror))
-		status = gpu_failed(&engine->failure, error);
-	if (status == ENGINE_OK)
-		status = grow_slots(engine, mirror,
-							mirror->spec.capacity < FIRST_ROWS ? FIRST_ROWS : mirror->spec.capacity,
-							error);
+		status = reserve_fixed(device, mirror->lists, error);
+	if (status == ENGINE_OK && mirror->lists != NULL && !lists_clear_probes(device, mirror))
+		status = gpu_failed(&device->failure, error);
 	return status;
 }
 
 /* Free a mirror that nothing uses any more. */
 void
-mirror_free(CudaEngine *engine, CudaMirror *mirror)
+mirror_free(CudaDevice *device, CudaMirror *mirror)
 {
 	RangeSize sizes[MIRROR_RANGES];
 
 	for (int i = 0, count = range_sizes(mirror, 0, sizes); i < count; i++)
 		if (sizes[i].range->base != 0)
-			range_release(&engine->arena, sizes[i].range);
+			range_release(&device->arena, sizes[i].range);
 	if (mirror->lists != NULL && mirror->lists->fixed.base != 0)
-		range_release(&engine->arena, &mirror->lists->fixed);
+		range_release(&device->arena, &mirror->lists->fixed);
 	if (mirror->codes.base != 0)
-		range_release(&engine->arena, &mirror->codes);
+		range_release(&device->arena, &mirror->codes);
 	if (mirror->scales.base != 0)
-		range_release(&engine->arena, &mirror->scales);
+		range_release(&device->arena, &mirror->scales);
 	free(mirror->code_offsets);
 	if (mirror->changed != NULL)
-		GPU(&engine->failure, cudaEventDestroy(mirror->changed));
-	engine->host_arrays -=
+		GPU(&device->failure, cudaEventDestroy(mirror->changed));
+	device->host_arrays -=
 		(uint64_t) mirror->capacity * host_slot_bytes(mirror) + mirror_deferred_bytes(mirror);
-	lists_free(engine, mirror);
+	lists_free(device, mirror);
 	free(mirror->states);
 	free(mirror->listed);
 	free(mirror->deferred);
@@ -388,9 +345,9 @@ mirror_free(CudaEngine *engine, CudaMirror *mirror)
 }
 
 EngineStatus
-mirror_create(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineError *error)
+mirror_create(CudaDevice *device, const MirrorSpec *spec, CudaMirror **result, EngineError *error)
 {
-	EngineStatus status = check_spec(engine, spec, error);
+	EngineStatus status = check_spec(device, spec, error);
 	CudaMirror *mirror;
 
 	if (status != ENGINE_OK)
@@ -402,30 +359,37 @@ mirror_create(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineEr
 		return ENGINE_NO_MEMORY;
 	}
 	mirror->spec = *spec;
-	mirror->may_be_far = spec->residency == RESIDENCY_COMPRESSED && engine->arena.host_limit > 0;
+	mirror->may_be_far = spec->residency == RESIDENCY_COMPRESSED && device->arena.host_limit > 0;
 	mirror->vector_bytes = (uint32_t) engine_vector_bytes(spec->type, spec->dims);
 	mirror->stride = (uint32_t) round_up(mirror->vector_bytes, 16);
 	if (spec->method == METHOD_IVFPQ && !lists_create(mirror))
 	{
 		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u lists", spec->lists.lists);
-		status = ENGINE_NO_MEMORY;
+		mirror_free(device, mirror);
+		return ENGINE_NO_MEMORY;
 	}
-	if (status == ENGINE_OK && mirror->may_be_far)
-		status = host_rows_open(engine, error);
-	if (status == ENGINE_OK)
-		status = reserve_ranges(engine, mirror, error);
-	if (status == ENGINE_OK &&
-		!GPU(&engine->failure, cudaEventCreateWithFlags(&mirror->changed, cudaEventDisableTiming)))
-		status = gpu_failed(&engine->failure, error);
-	if (status != ENGINE_OK)
-	{
-		mirror_free(engine, mirror);
-		return status;
-	}
-	mirror->id = *id = ++engine->last_mirror;
-	mirror->next = engine->mirrors;
-	engine->mirrors = mirror;
+	*result = mirror;
 	return ENGINE_OK;
+}
+
+EngineStatus
+mirror_reserve(CudaDevice *device, CudaMirror *mirror, EngineError *error)
+{
+	EngineStatus status = reserve_ranges(device, mirror, error);
+
+	if (status == ENGINE_OK &&
+		!GPU(&device->failure, cudaEventCreateWithFlags(&mirror->changed, cudaEventDisableTiming)))
+		status = gpu_failed(&device->failure, error);
+	return status;
+}
+
+MirrorId
+mirror_enter(CudaDevice *device, CudaMirror *mirror)
+{
+	mirror->id = ++device->last_mirror;
+	mirror->next = device->mirrors;
+	device->mirrors = mirror;
+	return mirror->id;
 }
 
 /* What a batch that starts now sees of a mirror. */
@@ -466,7 +430,7 @@ mirror_near_rows(const CudaMirror *mirror)
 }
 
 bool
-mirror_copy_rows(CudaEngine *engine, const CudaMirror *mirror, uint32_t slot, uint32_t count,
+mirror_copy_rows(CudaDevice *device, const CudaMirror *mirror, uint32_t slot, uint32_t count,
 				 void *other, bool in, cudaStream_t stream)
 {
 	unsigned char *with = (unsigned char *) other;
@@ -480,7 +444,7 @@ mirror_copy_rows(CudaEngine *engine, const CudaMirror *mirror, uint32_t slot, ui
 		unsigned char *rows = (unsigned char *) mirror->vectors.base + at;
 
 		n = at < near && near - at < bytes ? near - at : bytes;
-		if (!GPU(&engine->failure, in ? cudaMemcpyAsync(rows, with, n, cudaMemcpyDefault, stream)
+		if (!GPU(&device->failure, in ? cudaMemcpyAsync(rows, with, n, cudaMemcpyDefault, stream)
 									  : cudaMemcpyAsync(with, rows, n, cudaMemcpyDefault, stream)))
 			return false;
 	}
@@ -505,11 +469,11 @@ mirror_bytes(const CudaMirror *mirror)
 
 /* Bring graph rows or numbers of lists, and versions, of some slots. */
 static bool
-bring_rows(CudaEngine *engine, const CudaMirror *mirror, const uint32_t *slots, uint32_t count,
+bring_rows(CudaDevice *device, const CudaMirror *mirror, const uint32_t *slots, uint32_t count,
 		   uint32_t *staged)
 {
 	uint32_t degree = mirror->spec.degree;
-	cudaStream_t stream = engine->job_stream;
+	cudaStream_t stream = device->job_stream;
 
 	for (uint32_t i = 0; i < count; i++, staged += degree + 1)
 	{
@@ -518,14 +482,14 @@ bring_rows(CudaEngine *engine, const CudaMirror *mirror, const uint32_t *slots, 
 
 		if (mirror->lists != NULL)
 			staged[0] = lists_number(mirror, slots[i]);
-		else if (!GPU(&engine->failure, cudaMemcpyAsync(staged, row, degree * sizeof(uint32_t),
+		else if (!GPU(&device->failure, cudaMemcpyAsync(staged, row, degree * sizeof(uint32_t),
 														cudaMemcpyDeviceToHost, stream)))
 			return false;
-		if (!GPU(&engine->failure, cudaMemcpyAsync(staged + degree, version, sizeof(uint32_t),
+		if (!GPU(&device->failure, cudaMemcpyAsync(staged + degree, version, sizeof(uint32_t),
 												   cudaMemcpyDeviceToHost, stream)))
 			return false;
 	}
-	return GPU(&engine->failure, cudaStreamSynchronize(stream));
+	return GPU(&device->failure, cudaStreamSynchronize(stream));
 }
 
 /*
@@ -533,7 +497,7 @@ bring_rows(CudaEngine *engine, const CudaMirror *mirror, const uint32_t *slots, 
  * and its memory is ordinary, for what pieces hold is their jobs'.
  */
 EngineStatus
-mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count,
+mirror_rows(CudaDevice *device, CudaMirror *mirror, const uint32_t *slots, uint32_t count,
 			uint32_t *rows, uint32_t *versions, EngineError *error)
 {
 	uint32_t degree = mirror->spec.degree;
@@ -557,7 +521,7 @@ mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint3
 	{
 		uint32_t n = at_most(count - first, ROWS_AT_ONCE);
 
-		if (!bring_rows(engine, mirror, slots + first, n, staged))
+		if (!bring_rows(device, mirror, slots + first, n, staged))
 			break;
 		for (uint32_t i = 0; i < n; i++)
 		{
@@ -567,5 +531,5 @@ mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint3
 		}
 	}
 	free(staged);
-	return engine->failure.failed ? gpu_failed(&engine->failure, error) : ENGINE_OK;
+	return device->failure.failed ? gpu_failed(&device->failure, error) : ENGINE_OK;
 }

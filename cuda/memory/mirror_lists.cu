@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/engine/internal.h"
+#include "cuda/memory/device.h"
 
 extern "C"
 {
@@ -53,13 +53,13 @@ lists_create(CudaMirror *mirror)
 }
 
 void
-lists_free(CudaEngine *engine, CudaMirror *mirror)
+lists_free(CudaDevice *device, CudaMirror *mirror)
 {
 	CudaLists *lists = mirror->lists;
 
 	if (lists == NULL)
 		return;
-	engine->host_arrays -= (uint64_t) lists->block_room * sizeof(HostBlock);
+	device->host_arrays -= (uint64_t) lists->block_room * sizeof(HostBlock);
 	free(lists->where);
 	free(lists->lists);
 	free(lists->blocks);
@@ -155,12 +155,12 @@ lists_view(const CudaMirror *mirror)
 }
 
 bool
-lists_clear_probes(CudaEngine *engine, const CudaMirror *mirror)
+lists_clear_probes(CudaDevice *device, const CudaMirror *mirror)
 {
-	return GPU(&engine->failure,
+	return GPU(&device->failure,
 			   cudaMemsetAsync(lists_view(mirror).probed, 0, probed_bytes(mirror->lists),
-							   engine->counts_stream)) &&
-		   GPU(&engine->failure, cudaStreamSynchronize(engine->counts_stream));
+							   device->counts_stream)) &&
+		   GPU(&device->failure, cudaStreamSynchronize(device->counts_stream));
 }
 
 /*
@@ -168,13 +168,13 @@ lists_clear_probes(CudaEngine *engine, const CudaMirror *mirror)
  * are: the kernels that write these begin when that which counts has ended.
  */
 bool
-lists_copy_probes(CudaEngine *engine, const CudaMirror *mirror, uint64_t *counts)
+lists_copy_probes(CudaDevice *device, const CudaMirror *mirror, uint64_t *counts)
 {
-	return GPU(&engine->failure,
+	return GPU(&device->failure,
 			   cudaMemcpyAsync(counts, lists_view(mirror).probed,
 							   mirror->lists->count * sizeof(uint64_t), cudaMemcpyDeviceToHost,
-							   engine->counts_stream)) &&
-		   GPU(&engine->failure, cudaStreamSynchronize(engine->counts_stream));
+							   device->counts_stream)) &&
+		   GPU(&device->failure, cudaStreamSynchronize(device->counts_stream));
 }
 
 uint32_t
@@ -226,10 +226,10 @@ collect_empty(CudaLists *lists)
 
 /* Have memory for so many blocks in all. */
 static bool
-reserve_blocks(CudaEngine *engine, CudaMirror *mirror, uint64_t blocks, EngineError *error)
+reserve_blocks(CudaDevice *device, CudaMirror *mirror, uint64_t blocks, EngineError *error)
 {
 	CudaLists *lists = mirror->lists;
-	Arena *arena = &engine->arena;
+	Arena *arena = &device->arena;
 	uint64_t room = blocks + blocks / 8;
 
 	if (room > MOST_BLOCKS)
@@ -254,7 +254,7 @@ reserve_blocks(CudaEngine *engine, CudaMirror *mirror, uint64_t blocks, EngineEr
 						 (unsigned long long) blocks);
 			return false;
 		}
-		engine->host_arrays += (room - lists->block_room) * sizeof(HostBlock);
+		device->host_arrays += (room - lists->block_room) * sizeof(HostBlock);
 		lists->blocks = more;
 		lists->block_room = (uint32_t) room;
 	}
@@ -289,7 +289,7 @@ add_block(CudaLists *lists, uint32_t number)
 }
 
 bool
-lists_reserve(CudaEngine *engine, CudaMirror *mirror, const uint32_t *more, EngineError *error)
+lists_reserve(CudaDevice *device, CudaMirror *mirror, const uint32_t *more, EngineError *error)
 {
 	CudaLists *lists = mirror->lists;
 	uint64_t blocks = 0;
@@ -299,7 +299,7 @@ lists_reserve(CudaEngine *engine, CudaMirror *mirror, const uint32_t *more, Engi
 		if (more[i] > lists->lists[i].free)
 			blocks += (more[i] - lists->lists[i].free + LIST_PLACES - 1) / LIST_PLACES;
 	if (blocks > lists->nspare &&
-		!reserve_blocks(engine, mirror, lists->nblocks + (blocks - lists->nspare), error))
+		!reserve_blocks(device, mirror, lists->nblocks + (blocks - lists->nspare), error))
 		return false;
 	for (uint32_t i = 0; i < lists->count; i++)
 		while (more[i] > lists->lists[i].free)

@@ -14,9 +14,8 @@
 #include "cuda/memory/arena.h"
 #include "cuda/lists/lists_view.h"
 
-struct CudaEngine;
+struct CudaDevice;
 struct CudaMirror;
-struct CudaJob;
 
 #define NO_BLOCK 0xFFFFFFFFu
 
@@ -71,7 +70,7 @@ struct CudaLists
 
 /* A mirror's lists, empty; false: out of memory. */
 extern bool lists_create(CudaMirror *mirror);
-extern void lists_free(CudaEngine *engine, CudaMirror *mirror);
+extern void lists_free(CudaDevice *device, CudaMirror *mirror);
 
 /* Rotations of a quantizer: int8 has one, rabitq two. */
 extern uint32_t lists_rotations(const QuantizerShape *shape);
@@ -90,8 +89,8 @@ extern ListsView lists_view(const CudaMirror *mirror);
  * Counts of probes: clear them, and copy them out; on a stream of their own,
  * which is waited for.
  */
-extern bool lists_clear_probes(CudaEngine *engine, const CudaMirror *mirror);
-extern bool lists_copy_probes(CudaEngine *engine, const CudaMirror *mirror, uint64_t *counts);
+extern bool lists_clear_probes(CudaDevice *device, const CudaMirror *mirror);
+extern bool lists_copy_probes(CudaDevice *device, const CudaMirror *mirror, uint64_t *counts);
 /* The number of a linked slot's list; NO_SLOT: it is in none. */
 extern uint32_t lists_number(const CudaMirror *mirror, uint32_t slot);
 
@@ -99,7 +98,7 @@ extern uint32_t lists_number(const CudaMirror *mirror, uint32_t slot);
  * Have blocks for so many more rows of each list; false: no memory, error says
  * of what. Nothing that batches see has changed.
  */
-extern bool lists_reserve(CudaEngine *engine, CudaMirror *mirror, const uint32_t *more,
+extern bool lists_reserve(CudaDevice *device, CudaMirror *mirror, const uint32_t *more,
 						  EngineError *error);
 /* Take a place of a list, which has room. */
 extern uint32_t lists_take_place(CudaLists *lists, uint32_t list);
@@ -127,22 +126,5 @@ extern uint32_t lists_moved(const CudaMirror *mirror, uint32_t *moved, uint32_t 
  */
 extern uint32_t lists_forget(CudaMirror *mirror, const uint32_t *slots, uint32_t count,
 							 uint32_t *places);
-
-/* lists_jobs.cu: JOB_LINK, JOB_GRAPH. Stages: true when over */
-extern EngineStatus lists_link_begin(CudaEngine *engine, CudaJob *job);
-extern bool lists_link_stage(CudaEngine *engine, CudaJob *job);
-/* Let go of what a job has taken. */
-extern void lists_job_end(CudaEngine *engine, CudaJob *job);
-
-/* lists_floats_job.cu: JOB_CODEBOOK, likewise */
-extern EngineStatus lists_floats_begin(CudaJob *job);
-extern bool lists_floats_stage(CudaEngine *engine, CudaJob *job);
-/* Make on the device what follows from the floats that are there. */
-extern bool lists_open(CudaEngine *engine, CudaJob *job);
-
-/* lists_train_job.cu: JOB_TRAIN, likewise */
-extern EngineStatus lists_train_begin(CudaEngine *engine, CudaJob *job);
-extern bool lists_train_stage(CudaEngine *engine, CudaJob *job);
-extern void lists_train_end(CudaEngine *engine, CudaJob *job);
 
 #endif /* GPUANN_CUDA_MIRROR_LISTS_H */

@@ -3,7 +3,7 @@
  *		The range of a mirror's seeds: seeds in two halves, what codes are made
  *		with, lists of entries in two sides.
  */
-#include "cuda/engine/internal.h"
+#include "cuda/memory/mirror.h"
 #include "cuda/memory/mirror_seeds.h"
 
 #define LEAST_MEMBERS 8u /* entries to a pivot, where entries are few */

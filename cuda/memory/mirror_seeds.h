@@ -22,8 +22,9 @@ extern const uint32_t *quantizer_rotation(const CudaMirror *mirror);
 /* A mirror as the kernels that make codes see it. */
 extern CodedRows coded_rows(const CudaMirror *mirror);
 
-/* Entries that a mirror of so many rows may have; pivots for so many entries. */
+/* Entries that a mirror of so many rows may have. */
 extern uint32_t entry_points_most(uint64_t rows);
+/* Pivots for so many entries. */
 extern uint32_t entry_points_pivots(uint32_t nentries);
 /* Bytes of lists, behind what encoding wants. */
 extern size_t entry_points_room(const CudaMirror *mirror, uint64_t slots);

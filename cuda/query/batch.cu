@@ -19,11 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/exact/exact.h"
-#include "cuda/engine/internal.h"
-#include "cuda/graph/graph_search.h"
-#include "cuda/graph/graph_search_codes.h"
 #include "cuda/lists/lists_search.h"
+#include "cuda/query/cuda_engine.h"
 
 #define WALK_SLACK 8u				  /* times ef rows of the graph, and what these name, are what a
 									   * walk reads at most */
@@ -75,7 +72,7 @@ graph_kind(CudaEngine *engine, const CudaMirror *mirror, uint32_t k, uint32_t ef
 	{
 		MirrorView view = searched_view(engine, mirror);
 
-		if (!now.apart && walk_takes(&view, now.k, now.ef))
+		if (!now.apart && walk_takes(&engine->device.graph_limits, &view, now.k, now.ef))
 			now.kind = BATCH_WALK;
 		*last = now;
 	}
@@ -116,19 +113,6 @@ takes_long(const CudaTask *task)
 		   (task_k(task) > EXACT_CHUNK || host_rows_takes(task));
 }
 
-/*
- * Whether a mirror waits to change rows in place: a search in passes would make
- * it wait long.
- */
-static bool
-change_waits(const CudaMirror *mirror)
-{
-	const CudaJob *job = mirror->first_job;
-
-	return job != NULL && job->stage == STAGE_ROWS &&
-		   (job->in.kind == JOB_OVERWRITE || job->in.kind == JOB_DEAD);
-}
-
 void
 fill_lists(BatchFill *fill, uint32_t probes, uint32_t rerank)
 {
@@ -160,8 +144,9 @@ graph_fits(const BatchStream *bstream, const BatchFill *fill, uint32_t n)
 {
 	MirrorView view = searched_view(bstream->engine, bstream->mirror);
 
-	return n * graph_search_state_bytes(&view, bstream->kind == BATCH_REFERENCE, fill->max_k,
-										fill->max_ef, fill->apart) <=
+	return n * graph_search_state_bytes(&bstream->engine->device.graph_limits, &view,
+										bstream->kind == BATCH_REFERENCE, fill->max_k, fill->max_ef,
+										fill->apart) <=
 		   STATE_ROOM - LISTS_ROOM;
 }
 
@@ -186,7 +171,7 @@ task_fits(const BatchStream *bstream, const BatchFill *fill, const CudaTask *tas
 		if (next->max_k == fill->max_k && next->max_ef == fill->max_ef)
 			return true;
 		view = searched_view(bstream->engine, bstream->mirror);
-		return walk_takes(&view, next->max_k, next->max_ef);
+		return walk_takes(&bstream->engine->device.graph_limits, &view, next->max_k, next->max_ef);
 	}
 	if (bstream->kind == BATCH_STREAM)
 		return n <= host_rows_queries(next->max_k);
@@ -213,7 +198,7 @@ batch_gather(CudaEngine *engine, BatchStream *bstream, BatchFill *fill)
 	{
 		CudaTask *task = *place;
 		bool held =
-			host_rows_waits(engine, task) || (takes_long(task) && change_waits(task->mirror));
+			host_rows_waits(engine, task) || (takes_long(task) && task->mirror->changes_in_place);
 		BatchFill next;
 
 		if (bstream->ntasks == 0 && !held)
@@ -291,7 +276,7 @@ batch_copy_in(CudaEngine *engine, BatchStream *bstream, const void *to, const vo
 			  size_t bytes)
 {
 	return bytes == 0 ||
-		   GPU(&engine->failure,
+		   GPU(&engine->device.failure,
 			   cudaMemcpyAsync((void *) to, from, bytes, cudaMemcpyHostToDevice, bstream->stream));
 }
 
@@ -335,15 +320,16 @@ exact_launch(const CudaEngine *engine, const BatchStream *bstream, uint32_t max_
 	ExactLaunch launch;
 
 	memset(&launch, 0, sizeof(launch));
+	launch.limits = &engine->device.exact_limits;
 	launch.mirror = mirror_view(bstream->mirror);
 	launch.mirror.rows = bstream->nasked > 0 ? bstream->rows : task_rows(bstream->tasks[0]);
 	launch.batch = bstream->view;
 	launch.type = bstream->mirror->spec.type;
 	launch.queries = bstream->ntasks;
 	launch.max_k = max_k;
-	launch.blocks = (uint32_t) engine->device.multiProcessorCount * BLOCKS_PER_SM;
+	launch.blocks = (uint32_t) engine->device.properties.multiProcessorCount * BLOCKS_PER_SM;
 	launch.state_bytes = STATE_ROOM;
-	launch.processors = (uint32_t) engine->device.multiProcessorCount;
+	launch.processors = (uint32_t) engine->device.properties.multiProcessorCount;
 	launch.table = bstream->table;
 	for (uint32_t i = 0; i < bstream->ntasks && bstream->nasked == 0; i++)
 		launch.filtered = launch.filtered || bstream->tasks[i]->admitted != NULL;
@@ -499,13 +485,14 @@ launch_graph(const CudaEngine *engine, const BatchStream *bstream, const BatchFi
 	cudaError_t error = cudaSuccess;
 
 	memset(&launch, 0, sizeof(launch));
+	launch.limits = &engine->device.graph_limits;
 	launch.mirror = searched_view(engine, bstream->mirror);
 	launch.batch = pinned_view(bstream);
 	launch.batch.traces = bstream->traces;
 	launch.batch.state += LISTS_ROOM;
 	launch.reference = bstream->kind == BATCH_REFERENCE;
 	launch.batch.state_stride = graph_search_state_bytes(
-		&launch.mirror, launch.reference, fill->max_k, fill->max_ef, fill->apart);
+		launch.limits, &launch.mirror, launch.reference, fill->max_k, fill->max_ef, fill->apart);
 	launch.type = bstream->mirror->spec.type;
 	launch.queries = bstream->ntasks;
 	launch.max_k = fill->max_k;
@@ -539,7 +526,7 @@ launch_lists(const CudaEngine *engine, const BatchStream *bstream, const BatchFi
 	launch.rows_are_far = bstream->mirror->may_be_far;
 	launch.max_rerank = fill->max_rerank;
 	launch.state_bytes = STATE_ROOM;
-	launch.processors = (uint32_t) engine->device.multiProcessorCount;
+	launch.processors = (uint32_t) engine->device.properties.multiProcessorCount;
 	launch.stream = bstream->stream;
 	if (pending_alone(bstream, fill))
 	{
@@ -557,7 +544,7 @@ static bool
 batch_copy_out(CudaEngine *engine, BatchStream *bstream, void *to, const void *from, size_t bytes)
 {
 	return bytes == 0 ||
-		   GPU(&engine->failure,
+		   GPU(&engine->device.failure,
 			   cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, bstream->stream));
 }
 
@@ -583,9 +570,10 @@ wait_for_change(CudaEngine *engine, const BatchStream *bstream)
 		return true;
 	state = cudaEventQuery(mirror->changed);
 	if (state == cudaErrorNotReady)
-		return GPU(&engine->failure, cudaStreamWaitEvent(bstream->stream, mirror->changed, 0));
+		return GPU(&engine->device.failure,
+				   cudaStreamWaitEvent(bstream->stream, mirror->changed, 0));
 	mirror->has_changed = false;
-	return gpu_check(&engine->failure, state, "a change of a mirror");
+	return gpu_check(&engine->device.failure, state, "a change of a mirror");
 }
 
 /* Let a batch stream raise its flag, for a number that it has not had. */
@@ -594,7 +582,7 @@ raise_flag(CudaEngine *engine, BatchStream *bstream)
 {
 	LAUNCH(raise_flag_kernel, 1, WARP, 0, bstream->stream, (volatile uint32_t *) bstream->flag,
 		   bstream->generation);
-	return GPU(&engine->failure, cudaGetLastError());
+	return GPU(&engine->device.failure, cudaGetLastError());
 }
 
 /* The generation of the next batch, or of a part of one. */
@@ -686,7 +674,7 @@ launch_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
 {
 	bstream->patience_us = patience_us(bstream, fill);
 	if (!wait_for_change(engine, bstream) ||
-		!gpu_check(&engine->failure, launch_kernels(engine, bstream, fill),
+		!gpu_check(&engine->device.failure, launch_kernels(engine, bstream, fill),
 				   "the launch of a batch"))
 		return false;
 	if (is_stream(bstream->kind))

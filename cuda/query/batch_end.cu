@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/engine/internal.h"
+#include "cuda/query/cuda_engine.h"
+#include "cuda/query/query_fast.h"
 
 #define LOOKAHEAD 4u	/* tasks */
 #define ASK_US 2000u	/* how often CUDA is asked whether a batch stream still works */
@@ -150,14 +151,14 @@ batch_is_over(CudaEngine *engine, BatchStream *bstream)
 	if (state == cudaErrorNotReady)
 	{
 		if (now - bstream->launched_us > bstream->patience_us)
-			gpu_check(&engine->failure, cudaErrorUnknown, "a batch that does not end");
+			gpu_check(&engine->device.failure, cudaErrorUnknown, "a batch that does not end");
 		return false;
 	}
-	if (!gpu_check(&engine->failure, state, "a batch"))
+	if (!gpu_check(&engine->device.failure, state, "a batch"))
 		return false;
 	if (__atomic_load_n(bstream->flag, __ATOMIC_ACQUIRE) == bstream->generation)
 		return true;
-	gpu_check(&engine->failure, cudaErrorUnknown, "a batch that ended without its flag");
+	gpu_check(&engine->device.failure, cudaErrorUnknown, "a batch that ended without its flag");
 	return false;
 }
 
@@ -173,7 +174,7 @@ batches_end(CudaEngine *engine, bool polled)
 		BatchStream *bstream = &engine->streams[i];
 		uint32_t tiles;
 
-		if (!bstream->busy || bstream->ended || engine->failure.failed ||
+		if (!bstream->busy || bstream->ended || engine->device.failure.failed ||
 			!batch_is_over(engine, bstream))
 			continue;
 		__atomic_store_n(&bstream->watched, 0u, __ATOMIC_RELEASE);

@@ -12,8 +12,7 @@
  */
 #include <string.h>
 
-#include "cuda/exact/exact.h"
-#include "cuda/engine/internal.h"
+#include "cuda/query/cuda_engine.h"
 
 #define PREFETCHED 16u /* results of a task */
 
@@ -60,25 +59,28 @@ open_batch_stream(CudaEngine *engine, BatchStream *bstream, unsigned char *pinne
 
 	bstream->engine = engine;
 	lay_out_pinned(bstream, pinned);
-	if (range_reserve(&engine->arena, &bstream->memory, PART_STATE, bytes, error) != ENGINE_OK ||
-		range_grow(&engine->arena, &bstream->memory, bytes, error) != ENGINE_OK ||
-		range_reserve(&engine->arena, &bstream->bitmap_memory, PART_STATE,
+	if (range_reserve(&engine->device.arena, &bstream->memory, PART_STATE, bytes, error) !=
+			ENGINE_OK ||
+		range_grow(&engine->device.arena, &bstream->memory, bytes, error) != ENGINE_OK ||
+		range_reserve(&engine->device.arena, &bstream->bitmap_memory, PART_STATE,
 					  (uint64_t) ENGINE_MAX_SLOTS / 8 + 64, error) != ENGINE_OK ||
-		range_grow(&engine->arena, &bstream->bitmap_memory, BITMAP_STAGED, error) != ENGINE_OK)
+		range_grow(&engine->device.arena, &bstream->bitmap_memory, BITMAP_STAGED, error) !=
+			ENGINE_OK)
 		return false;
 	lay_out_device(bstream, (unsigned char *) bstream->memory.base, state_bytes);
 	bstream->view.bitmaps = (const uint32_t *) bstream->bitmap_memory.base;
 	bstream->view.flag = bstream->flag;
 	*bstream->flag = 0;
 	/* queries before jobs, where both are ready */
-	if (!GPU(&engine->failure, cudaDeviceGetStreamPriorityRange(&least, &greatest)) ||
-		!GPU(&engine->failure,
+	if (!GPU(&engine->device.failure, cudaDeviceGetStreamPriorityRange(&least, &greatest)) ||
+		!GPU(&engine->device.failure,
 			 cudaStreamCreateWithPriority(&bstream->stream, cudaStreamNonBlocking, greatest)) ||
-		!GPU(&engine->failure, cudaMemset(bstream->view.ended, 0, sizeof(uint32_t))) ||
-		!GPU(&engine->failure, cudaMemset(bstream->table, 0xFF, fused_table_bytes())) ||
-		!GPU(&engine->failure, cudaEventCreateWithFlags(&bstream->done, cudaEventDisableTiming)))
+		!GPU(&engine->device.failure, cudaMemset(bstream->view.ended, 0, sizeof(uint32_t))) ||
+		!GPU(&engine->device.failure, cudaMemset(bstream->table, 0xFF, fused_table_bytes())) ||
+		!GPU(&engine->device.failure,
+			 cudaEventCreateWithFlags(&bstream->done, cudaEventDisableTiming)))
 	{
-		gpu_failed(&engine->failure, error);
+		gpu_failed(&engine->device.failure, error);
 		return false;
 	}
 	return true;
@@ -90,24 +92,21 @@ batch_streams_open(CudaEngine *engine, EngineError *error)
 {
 	BatchStream measured;
 	size_t pinned = lay_out_pinned(&measured, (unsigned char *) 256);
-	size_t bytes = BATCH_STREAMS * pinned + PIECES * PIECE_BYTES + LISTS_LEARN_SHARED;
+	size_t bytes = BATCH_STREAMS * pinned;
 	size_t sort_bytes;
 
-	if (!GPU(&engine->failure, exact_sort_bytes(&sort_bytes)) ||
-		!GPU(&engine->failure,
+	if (!GPU(&engine->device.failure, exact_sort_bytes(&sort_bytes)) ||
+		!GPU(&engine->device.failure,
 			 cudaHostAlloc((void **) &engine->pinned, bytes, cudaHostAllocMapped)))
 	{
-		gpu_failed(&engine->failure, error);
+		gpu_failed(&engine->device.failure, error);
 		return false;
 	}
-	engine->host_pinned = bytes;
-	engine->learn_shared = engine->pinned + bytes - LISTS_LEARN_SHARED;
+	engine->device.host_pinned += bytes;
 	for (uint32_t i = 0; i < BATCH_STREAMS; i++)
 		if (!open_batch_stream(engine, &engine->streams[i], engine->pinned + i * pinned,
 					   sort_bytes > STATE_ROOM ? sort_bytes : STATE_ROOM, error))
 			return false;
-	for (uint32_t i = 0; i < PIECES; i++)
-		engine->pieces[i].staged = engine->pinned + BATCH_STREAMS * pinned + i * PIECE_BYTES;
 	return true;
 }
 
@@ -122,16 +121,16 @@ batch_streams_close(CudaEngine *engine)
 		for (uint32_t j = 0; bstream->busy && bstream->nasked == 0 && j < bstream->ntasks; j++)
 			task_free(engine, bstream->tasks[j]);
 		if (bstream->stream != NULL)
-			GPU(&engine->failure, cudaStreamDestroy(bstream->stream));
+			GPU(&engine->device.failure, cudaStreamDestroy(bstream->stream));
 		if (bstream->done != NULL)
-			GPU(&engine->failure, cudaEventDestroy(bstream->done));
+			GPU(&engine->device.failure, cudaEventDestroy(bstream->done));
 		if (bstream->memory.base != 0)
-			range_release(&engine->arena, &bstream->memory);
+			range_release(&engine->device.arena, &bstream->memory);
 		if (bstream->bitmap_memory.base != 0)
-			range_release(&engine->arena, &bstream->bitmap_memory);
+			range_release(&engine->device.arena, &bstream->bitmap_memory);
 	}
 	if (engine->pinned != NULL)
-		GPU(&engine->failure, cudaFreeHost(engine->pinned));
+		GPU(&engine->device.failure, cudaFreeHost(engine->pinned));
 }
 
 EngineStatus
@@ -140,7 +139,7 @@ batch_streams_grow_bitmaps(CudaEngine *engine, uint64_t slots, EngineError *erro
 	EngineStatus status = ENGINE_OK;
 
 	for (uint32_t i = 0; i < BATCH_STREAMS && status == ENGINE_OK; i++)
-		status = range_grow(&engine->arena, &engine->streams[i].bitmap_memory,
+		status = range_grow(&engine->device.arena, &engine->streams[i].bitmap_memory,
 							(slots + 63) / 64 * sizeof(uint64_t), error);
 	return status;
 }
@@ -153,8 +152,9 @@ batch_streams_wait(CudaEngine *engine, const CudaMirror *mirror)
 		BatchStream *bstream = &engine->streams[i];
 
 		if (bstream->busy && bstream->mirror == mirror &&
-			(!GPU(&engine->failure, cudaEventRecord(bstream->done, bstream->stream)) ||
-			 !GPU(&engine->failure, cudaStreamWaitEvent(engine->job_stream, bstream->done, 0))))
+			(!GPU(&engine->device.failure, cudaEventRecord(bstream->done, bstream->stream)) ||
+			 !GPU(&engine->device.failure,
+				  cudaStreamWaitEvent(engine->device.job_stream, bstream->done, 0))))
 			return false;
 	}
 	return true;

@@ -24,7 +24,7 @@
  */
 #include <string.h>
 
-#include "cuda/engine/internal.h"
+#include "cuda/query/cuda_engine.h"
 
 #define TILE_BYTES ((size_t) 64 << 20) /* at 50 GB/s 1.3 ms: some twenty times what launching and
 									    * merging take */
@@ -42,25 +42,27 @@ host_rows_open(CudaEngine *engine, EngineError *error)
 
 	if (stream->tile_bytes > 0)
 		return ENGINE_OK;
-	while (bytes > engine->arena.limit / TILE_SHARE)
+	while (bytes > engine->device.arena.limit / TILE_SHARE)
 		bytes /= 2;
 	if (stream->memory.base == 0)
 	{
-		status = range_reserve(&engine->arena, &stream->memory, PART_STATE, 2 * bytes, error);
+		status =
+			range_reserve(&engine->device.arena, &stream->memory, PART_STATE, 2 * bytes, error);
 		if (status != ENGINE_OK)
 			return status;
 	}
-	status = range_grow(&engine->arena, &stream->memory, 2 * bytes, error);
+	status = range_grow(&engine->device.arena, &stream->memory, 2 * bytes, error);
 	if (status != ENGINE_OK)
 		return status;
-	if (!GPU(&engine->failure, cudaStreamCreateWithFlags(&stream->copies, cudaStreamNonBlocking)))
-		return gpu_failed(&engine->failure, error);
+	if (!GPU(&engine->device.failure,
+			 cudaStreamCreateWithFlags(&stream->copies, cudaStreamNonBlocking)))
+		return gpu_failed(&engine->device.failure, error);
 	for (int i = 0; i < 2; i++)
-		if (!GPU(&engine->failure,
+		if (!GPU(&engine->device.failure,
 				 cudaEventCreateWithFlags(&stream->copied[i], cudaEventDisableTiming)) ||
-			!GPU(&engine->failure,
+			!GPU(&engine->device.failure,
 				 cudaEventCreateWithFlags(&stream->searched[i], cudaEventDisableTiming)))
-			return gpu_failed(&engine->failure, error);
+			return gpu_failed(&engine->device.failure, error);
 	stream->forced = engine->config.forced.stream_tile;
 	stream->tile_bytes = bytes;
 	return ENGINE_OK;
@@ -74,14 +76,14 @@ host_rows_close(CudaEngine *engine)
 	for (int i = 0; i < 2; i++)
 	{
 		if (stream->copied[i] != NULL)
-			GPU(&engine->failure, cudaEventDestroy(stream->copied[i]));
+			GPU(&engine->device.failure, cudaEventDestroy(stream->copied[i]));
 		if (stream->searched[i] != NULL)
-			GPU(&engine->failure, cudaEventDestroy(stream->searched[i]));
+			GPU(&engine->device.failure, cudaEventDestroy(stream->searched[i]));
 	}
 	if (stream->copies != NULL)
-		GPU(&engine->failure, cudaStreamDestroy(stream->copies));
+		GPU(&engine->device.failure, cudaStreamDestroy(stream->copies));
 	if (stream->memory.base != 0)
-		range_release(&engine->arena, &stream->memory);
+		range_release(&engine->device.arena, &stream->memory);
 }
 
 bool
@@ -124,7 +126,7 @@ search_rows(CudaEngine *engine, const ExactLaunch *launch, uint32_t from, uint32
 	RowStream *stream = &engine->stream;
 
 	stream->tiles++;
-	return gpu_check(&engine->failure, exact_stream_rows(launch, &stream->search, from, end),
+	return gpu_check(&engine->device.failure, exact_stream_rows(launch, &stream->search, from, end),
 					 "the launch of a tile of rows");
 }
 
@@ -133,14 +135,14 @@ static bool
 send_tile(CudaEngine *engine, const BatchStream *bstream, uint32_t from, uint32_t end)
 {
 	RowStream *stream = &engine->stream;
-	Failure *failure = &engine->failure;
+	Failure *failure = &engine->device.failure;
 	uint32_t side = stream->tiles % 2;
 	unsigned char *buffer = (unsigned char *) stream->memory.base + side * stream->tile_bytes;
 	ExactLaunch launch = stream->launch;
 
 	launch.mirror.vectors = buffer - (size_t) from * launch.mirror.stride;
 	return GPU(failure, cudaStreamWaitEvent(stream->copies, stream->searched[side], 0)) &&
-		   mirror_copy_rows(engine, bstream->mirror, from, end - from, buffer, false,
+		   mirror_copy_rows(&engine->device, bstream->mirror, from, end - from, buffer, false,
 							stream->copies) &&
 		   GPU(failure, cudaEventRecord(stream->copied[side], stream->copies)) &&
 		   GPU(failure, cudaStreamWaitEvent(bstream->stream, stream->copied[side], 0)) &&
@@ -186,7 +188,7 @@ host_rows_begin(CudaEngine *engine, BatchStream *bstream, const ExactLaunch *lau
 	bstream->mirror->passes++;
 	first = first < rows ? first : rows;
 	return gpu_check(
-			   &engine->failure,
+			   &engine->device.failure,
 			   exact_stream_begin(launch, first < EXACT_TILE ? first : EXACT_TILE, &stream->search),
 			   "the start of a batch in tiles") &&
 		   send_part(engine, bstream);

@@ -16,8 +16,8 @@
  */
 #include <string.h>
 
-#include "cuda/engine/internal.h"
-#include "cuda/graph/graph_search_codes.h"
+#include "cuda/query/cuda_engine.h"
+#include "cuda/query/query_fast.h"
 
 #ifdef EMULATED
 #define CHUNK 16u
@@ -231,8 +231,8 @@ fast_launch(CudaEngine *engine, const Staging *staging, const Share *share)
 	 * the first find the device empty, and the last leave it so: as few queries
 	 * as get more warps each
 	 */
-	uint32_t edge =
-		at_most(engine->nqueries, EDGE_BESIDE * (uint32_t) engine->device.multiProcessorCount);
+	uint32_t edge = at_most(engine->nqueries,
+							EDGE_BESIDE * (uint32_t) engine->device.properties.multiProcessorCount);
 	BatchFill fill;
 
 	memset(&fill, 0, sizeof(fill));
@@ -298,7 +298,7 @@ run_shares(CudaEngine *engine, Staging *staging, bool pool, uint64_t now)
 	}
 	if (pool)
 		host_pool_end(&engine->pool);
-	for (s = engine->failure.failed ? staging->nshares : s; s < staging->nshares; s++)
+	for (s = engine->device.failure.failed ? staging->nshares : s; s < staging->nshares; s++)
 		fast_leave(staging->shares[s].bstream);
 	return taken;
 }
@@ -331,7 +331,7 @@ uint32_t
 fast_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count, uint64_t now)
 {
 	const EngineQuery *first = count > 0 ? queries[0] : NULL;
-	CudaMirror *mirror = first != NULL ? engine_mirror(engine, first->mirror) : NULL;
+	CudaMirror *mirror = first != NULL ? device_mirror(&engine->device, first->mirror) : NULL;
 	bool pool = count >= POOL_LEAST && engine->pool.nthreads > 0;
 	Staging staging;
 	uint32_t rows;

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/engine/internal.h"
-#include "cuda/graph/graph_search_codes.h"
 #include "cuda/lists/lists_search.h"
+#include "cuda/query/cuda_engine.h"
+#include "cuda/query/query_fast.h"
 
 #define LOOKAHEAD 4u		 /* queries */
 #define LEAST_SHARE 64u		 /* graph searches that are worth a batch of their own, */
@@ -257,7 +257,7 @@ task_searches_all(CudaTask *task, const unsigned char *vector)
 static void
 take_query(CudaEngine *engine, CudaTask *task, EngineQuery *query, uint64_t now)
 {
-	CudaMirror *mirror = engine_mirror(engine, query->mirror);
+	CudaMirror *mirror = device_mirror(&engine->device, query->mirror);
 
 	task->query = query;
 	task->submitted_us = now;
@@ -353,9 +353,10 @@ EngineStatus
 tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 {
 	uint64_t now = clock_us();
-	uint32_t share = count > LEAST_SHARE
-						 ? queries_of_share(engine_mirror(engine, queries[0]->mirror), count)
-						 : BATCH_QUERIES;
+	uint32_t share =
+		count > LEAST_SHARE
+			? queries_of_share(device_mirror(&engine->device, queries[0]->mirror), count)
+			: BATCH_QUERIES;
 	uint32_t started;
 
 	if (!tasks_for(engine, count))
@@ -378,10 +379,10 @@ tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 		take_query(engine, task_new(engine), queries[i], now);
 		/* exact searches are the cheaper the more of them go together */
 		if ((i + 1 - started) % (queries[i]->method != METHOD_EXACT ? share : BATCH_QUERIES) == 0 &&
-			!engine->failure.failed)
+			!engine->device.failure.failed)
 			batches_start(engine);
 	}
-	if (!engine->failure.failed)
+	if (!engine->device.failure.failed)
 		batches_start(engine);
 	if (engine->borrows)
 		keep_borrowed(engine);

@@ -34,6 +34,7 @@ extern "C"
 
 static cudaStream_t stream;
 static cudaDeviceProp device;
+static ListsLimits limits;
 
 /* What vectors are made of. */
 enum Making
@@ -235,7 +236,7 @@ assigns(const std::vector<float> &made, const std::vector<float> &centroids, uin
 	ListsAssign assign = {both.on_device.at, both.half_norms.at, lists,
 						  dims,				 rows.at,			 count,
 						  nearest.at,		 distances.at,		 scratch.at,
-						  (uint32_t) device.multiProcessorCount, stream};
+						  &limits,			 stream};
 	std::vector<uint32_t> got;
 	std::vector<double> got_distances;
 	bool good = true;
@@ -375,9 +376,10 @@ encodes(const QuantizerShape &shape, Making making)
 		for (size_t i = 0; i < bytes && numbers[row] != NO_SLOT; i++)
 			if (((unsigned char *) got.data())[row * bytes + i] != wanted[row * bytes + i])
 			{
-				printf("# %u dimensions, metric %d, %u bits, %u parts: row %u, byte %zu of %zu: %d, not %d\n",
-					   shape.dims, (int) shape.metric, shape.bits, shape.parts, row, i, bytes,
-					   ((unsigned char *) got.data())[row * bytes + i], wanted[row * bytes + i]);
+				printf(
+					"# %u dimensions, metric %d, %u bits, %u parts: row %u, byte %zu of %zu: %d, not %d\n",
+					shape.dims, (int) shape.metric, shape.bits, shape.parts, row, i, bytes,
+					((unsigned char *) got.data())[row * bytes + i], wanted[row * bytes + i]);
 				return false;
 			}
 	return true;
@@ -512,7 +514,7 @@ learns(const ListsTraining &training, uint32_t count, Making making)
 
 	must(cudaHostAlloc(&shared, LISTS_LEARN_SHARED, cudaHostAllocDefault), "cudaHostAlloc");
 	learn = lists_learn_begin(&training, memory.at, shared, count,
-							  (uint32_t) device.multiProcessorCount, stream);
+							  &limits, stream);
 	must(cudaMemcpy(memory.at, sample.data(), sample.size() * sizeof(float),
 					cudaMemcpyHostToDevice),
 		 "cudaMemcpy");
@@ -592,7 +594,7 @@ main()
 	must(cudaSetDevice(0), "cudaSetDevice");
 	must(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties");
 	must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-	must(lists_code_prepare(&device), "lists_code_prepare");
+	must(lists_code_prepare(&device, &limits), "lists_code_prepare");
 	test_widening();
 	test_assignment();
 	test_equal();

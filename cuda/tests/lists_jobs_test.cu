@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cuda/engine/internal.h"
+#include "cuda/jobs/job.h"
 #include "cuda/tests/testing.cuh"
 
 #define DIMS 16u
@@ -28,7 +28,7 @@ static uint32_t versions[ROWS];
 static CudaMirror *
 mirror_within(void)
 {
-	return engine_mirror((CudaEngine *) (void *) engine, mirror_id);
+	return device_mirror(&((CudaEngine *) (void *) engine)->device, mirror_id);
 }
 
 /* Give up if something is not as every test needs it. */

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cuda/tests/halves.h"
-#include "cuda/engine/internal.h"
+#include "cuda/query/cuda_engine.h"
 #include "cuda/graph/graph_search_codes.h"
 #include "cuda/quantizer/quantizer.h"
 #include "cuda/tests/testing.cuh"

@@ -243,7 +243,7 @@ make_mirror(Copy *copy, std::vector<float> *centres)
 	versions.assign(ROWS, 2);
 	job.versions = versions.data();
 	run(job, "dead");
-	for (mirror = ((CudaEngine *) engine)->mirrors; mirror->id != id;)
+	for (mirror = ((CudaEngine *) engine)->device.mirrors; mirror->id != id;)
 		mirror = mirror->next;
 	copy->view = mirror_view(mirror);
 	must(cudaDeviceSynchronize(), "waiting for jobs");

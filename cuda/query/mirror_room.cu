@@ -1,0 +1,68 @@
+/*
+ * mirror_room.cu
+ *		Mirrors are made and grow: with the bitmaps of batch streams, which have
+ *		a bit for each slot of the largest, and with the buffers that rows in
+ *		host memory are brought through.
+ */
+#include "cuda/query/cuda_engine.h"
+#include "cuda/query/mirror_room.h"
+
+/* Grow to exactly so many slots. */
+static EngineStatus
+grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *error)
+{
+	EngineStatus status = batch_streams_grow_bitmaps(engine, slots, error);
+
+	return status == ENGINE_OK ? mirror_grow_to(&engine->device, mirror, slots, error) : status;
+}
+
+/* Make room for slots below `slots`, with some to spare if that fits. */
+static EngineStatus
+grow_slots(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error)
+{
+	uint64_t spare = mirror->capacity + mirror->capacity / 4;
+	EngineError ignored;
+
+	if (slots <= mirror->capacity)
+		return ENGINE_OK;
+	if (slots > mirror->most)
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "%llu slots do not fit into %llu bytes",
+					 (unsigned long long) slots, (unsigned long long) engine->device.arena.limit);
+		return ENGINE_NO_MEMORY;
+	}
+	spare = spare < mirror->most ? spare : mirror->most;
+	if (spare > slots && grow_to(engine, mirror, (uint32_t) spare, &ignored) == ENGINE_OK)
+		return ENGINE_OK;
+	return grow_to(engine, mirror, (uint32_t) slots, error);
+}
+
+EngineStatus
+mirror_grow(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error)
+{
+	EngineStatus status = grow_slots(engine, mirror, slots, error);
+
+	return status == ENGINE_OK ? mirror_grow_far(&engine->device, mirror, slots, error) : status;
+}
+
+EngineStatus
+mirror_open(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineError *error)
+{
+	uint32_t slots = spec->capacity < MIRROR_FIRST_ROWS ? MIRROR_FIRST_ROWS : spec->capacity;
+	CudaMirror *mirror = NULL;
+	EngineStatus status = mirror_create(&engine->device, spec, &mirror, error);
+
+	if (status != ENGINE_OK)
+		return status;
+	if (mirror->may_be_far)
+		status = host_rows_open(engine, error);
+	if (status == ENGINE_OK)
+		status = mirror_reserve(&engine->device, mirror, error);
+	if (status == ENGINE_OK)
+		status = grow_slots(engine, mirror, slots, error);
+	if (status == ENGINE_OK)
+		*id = mirror_enter(&engine->device, mirror);
+	else
+		mirror_free(&engine->device, mirror);
+	return status;
+}

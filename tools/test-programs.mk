@@ -11,15 +11,16 @@
 #   select_test       bench/kernels/select_test.cu and the selection unit on this processor, its events counted (no sanitizer: see below)
 #   song_test         bench/kernels/song_test.cu likewise: SONG's structures and its search; song_device for a GPU
 #   cuda_emulated-san.so  that with AddressSanitizer, for conformance-san --engine (by name only)
-#   memory_test       cuda/tests/memory_test.cu and the whole engine on this processor: what it says it uses is what the driver counts
+#   memory_test       cuda/tests/memory_test.cu and the whole engine on this processor: what it says it uses is what the driver counts; memory_device
 #   walks_test        cuda/tests/walks_test.cu and the whole engine on this processor: its walks beside a model's; walks_device for a GPU
 #   lists_search_test  cuda/tests/lists_search_test.cu and the whole engine on this processor: searches of lists beside a model's; lists_search_device
 #   cooc_scan_test    bench/kernels/cooc_scan_test.cu likewise: sums over co-occurrence words and plain codes; cooc_scan_device for a GPU
 #   lists_code_test   cuda/tests/lists_code_test.cu likewise: rows on their way into lists beside src/engine/quantizer; lists_code_device for a GPU
-#   lists_jobs_test   cuda/tests/lists_jobs_test.cu and the whole engine on this processor: jobs of lists, seen from within
+#   lists_jobs_test   cuda/tests/lists_jobs_test.cu and the whole engine on this processor: jobs of lists, seen from within; lists_jobs_device
 #   products_test     cuda/tests/products_test.cu: products of tiles beside the bound of their error, and the boxes of rows that are copied
 #   products_device   the same for a GPU, where tensor cores make the products
 #   select_device     the same as select_test for a GPU (make test/build/select_device; not among test-programs, for it takes nvcc)
+#   cuda-warnings     every file that nvcc compiles, by its front end for all default architectures
 #   cuda_emulated.so  cuda/ on this processor (cuda/emulate): the CUDA engine's own code on machines without a GPU
 #
 # Every program prints TAP ("ok 1 - the promise tested", "# skip why" after those skipped) and exits non-zero on failure.
@@ -62,9 +63,10 @@ test-programs: $(TEST_PROGRAMS)
 # What t/ needs of them, but for the emulated CUDA engine.
 test-engines: $(filter-out %/cuda_emulated.so,$(filter %.so,$(TEST_ENGINES)))
 
-# What a GPU host is sent: no sanitizers, nothing emulated.
-.PHONY: gpu-test-programs
-gpu-test-programs: test-engines $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance) $(TEST_NAMES))
+# What a GPU host is sent: no sanitizers, nothing emulated; tests of parts of the CUDA engine for its device.
+DEVICE_TESTS = select song products walks memory lists_search lists_code lists_jobs cooc_scan
+GPU_TEST_PROGRAMS = $(filter-out %/cuda_emulated.so,$(filter %.so,$(TEST_ENGINES))) $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance) \
+	$(TEST_NAMES) $(if $(NVCC),$(DEVICE_TESTS:%=%_device)))
 
 # For a run of t/, sql/ and specs/ with a server under sanitizers: in a directory of its own, each file by its usual name.
 sanitized: $(TEST_BUILD)/sanitized/gpuann-server $(TEST_BUILD)/sanitized/fault_engine.so
@@ -195,18 +197,25 @@ $(TEST_BUILD)/products_device: cuda/tests/products_test.cu $(wildcard cuda/commo
 	@$(MKDIR_P) $(@D)
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $<
 
-$(TEST_BUILD)/walks_device: cuda/tests/walks_test.cu $(CUDA_OBJS) $(ENGINE_OBJS)
+# Those with the whole engine in them, because they look into it.
+$(TEST_BUILD)/%_device: cuda/tests/%_test.cu $(CUDA_OBJS) $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $^ -lpthread -ldl
 
-$(TEST_BUILD)/lists_%_device: cuda/tests/lists_%_test.cu $(CUDA_OBJS) $(ENGINE_OBJS)
-	@$(MKDIR_P) $(@D)
-	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $^ -lpthread -ldl
+# Whatever nvcc compiles, through its front end for each default architecture, whichever CUDA_ARCHS are built: all warnings but ptxas's. Device code goes
+# no further than LTO has it, unoptimised: optimising is nearly all of nvcc's time.
+CUDA_FRONT_SOURCES = $(CUDA_OBJS:.o=.cu) $(wildcard cuda/tests/*.cu bench/kernels/*.cu)
+CUDA_FRONT_ARCHS = $(if $(CUDA_KNOWN_ARCHS),$(filter $(CUDA_KNOWN_ARCHS),$(CUDA_DEFAULT_ARCHS)),$(CUDA_DEFAULT_ARCHS))
 
-# memory_device: what a GPU's driver counts, beside what the engine says.
-$(TEST_BUILD)/memory_device: cuda/tests/memory_test.cu gpuann_cuda.so
+.PHONY: cuda-warnings
+cuda-warnings: $(CUDA_FRONT_SOURCES:%=$(TEST_BUILD)/warnings/%.o)
+
+$(addprefix $(TEST_BUILD)/warnings/cuda/,exact/exact_wgmma.cu.o tests/products_test.cu.o): CUDA_90 = $(if $(findstring sm_90a,$(CUDA_NVCC_HELP)),90a,90)
+$(TEST_BUILD)/warnings/%.o: NVCCFLAGS = -O0
+$(TEST_BUILD)/warnings/%.o: %
 	@$(MKDIR_P) $(@D)
-	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $< gpuann_cuda.so -Xlinker -rpath='$$ORIGIN/../..'
+	$(NVCC) $(CUDA_FLAGS) -rdc=true $(foreach a,$(patsubst 90,$(or $(CUDA_90),90),$(CUDA_FRONT_ARCHS)),-gencode arch=compute_$(a)$(comma)code=lto_$(a)) \
+		-MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 endif
 
 # $(1): the program's name.

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "conformance_lists.h"
+#include "decode.h"
 #include "engine/quantizer/quantizer.h"
 
 #define LISTS	20
@@ -72,7 +73,7 @@ check_codes(const World *world, const ListSpec *spec, const LinkResult *link, co
 		}
 		quantizer_encode(quantizer, centroid, row, 1, code);
 		equal &= memcmp(code, link->codes + (size_t) i * link->code_bytes, link->code_bytes) == 0;
-		quantizer_decode(quantizer, code, decoded);
+		decode_code(quantizer, code, decoded);
 		for (uint32_t d = 0; d < world->dims; d++)
 			decoded[d] += centroid[d];
 		errors += square_between(row, decoded, world->dims);

@@ -35,12 +35,12 @@ TEST_SERVER_SOURCES = $(filter-out src/server/main.c,$(wildcard src/server/*.c))
 TEST_SERVER = $(patsubst src/server/%.c,$(TEST_BUILD)/server/%.o,$(TEST_SERVER_SOURCES))
 # $(1): a test program, $(2): what it has if it has the server.
 WITH_SERVER = $(if $(filter protocol_test,$(1)),$(2))
-TEST_SOURCES = $(wildcard test/$(1)*.c) test/promises.c
+TEST_SOURCES = $(wildcard test/$(1)*.c) test/promises.c $(if $(filter codes_test,$(1)),test/decode.c)
 SAN = $(patsubst %.o,$(TEST_BUILD)/san/%.o,$(1))
 TSAN = $(patsubst %.o,$(TEST_BUILD)/tsan/%.o,$(1))
 TEST_OBJECT = $(patsubst test/%.c,$(TEST_BUILD)/%.o,$(1))
 
-CONFORMANCE_SOURCES = $(wildcard test/conformance*.c)
+CONFORMANCE_SOURCES = $(wildcard test/conformance*.c) test/decode.c
 TEST_NAMES = $(patsubst test/%.c,%,$(wildcard test/*_test.c))
 
 TEST_ENGINES = $(patsubst test/%.c,$(TEST_BUILD)/%.so,$(wildcard test/*_engine.c test/*_preload.c))
@@ -132,7 +132,7 @@ $(TEST_BUILD)/cuda_emulated.so: $(EMULATED_OBJECTS) $(ENGINE_OBJS) cuda/exports.
 $(TEST_BUILD)/memory_test: $(TEST_BUILD)/emulated/cuda/tests/memory_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
 	$(CXX) -o $@ $^ $(PLAIN_LIBS)
 
-$(TEST_BUILD)/walks_test: $(TEST_BUILD)/emulated/cuda/tests/walks_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
+$(TEST_BUILD)/walks_test: $(TEST_BUILD)/emulated/cuda/tests/walks_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS) $(TEST_BUILD)/quantizer_test_int8.o
 	$(CXX) -o $@ $^ $(PLAIN_LIBS)
 
 $(TEST_BUILD)/lists_%_test: $(TEST_BUILD)/emulated/cuda/tests/lists_%_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
@@ -198,6 +198,7 @@ $(TEST_BUILD)/products_device: cuda/tests/products_test.cu $(wildcard cuda/commo
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $<
 
 # Those with the whole engine in them, because they look into it.
+$(TEST_BUILD)/walks_device: $(TEST_BUILD)/quantizer_test_int8.o
 $(TEST_BUILD)/%_device: cuda/tests/%_test.cu $(CUDA_OBJS) $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $^ -lpthread -ldl

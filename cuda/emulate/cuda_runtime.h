@@ -400,14 +400,8 @@ extern cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 extern cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
 									   unsigned int flags = 0);
 extern cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags);
-static inline cudaError_t
-cudaEventCreate(cudaEvent_t *event)
-{
-	return cudaEventCreateWithFlags(event, 0);
-}
 extern cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 extern cudaError_t cudaEventQuery(cudaEvent_t event);
-extern cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 extern cudaError_t cudaEventDestroy(cudaEvent_t event);
 extern cudaError_t cudaDeviceSynchronize();
 static inline cudaError_t

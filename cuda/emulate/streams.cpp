@@ -16,7 +16,6 @@
  * no memory: it is not done, and the error is the last one until it is asked
  * for.
  */
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -37,7 +36,6 @@ struct EventState
 {
 	uint64_t recorded;
 	uint64_t reached;
-	std::chrono::steady_clock::time_point when; /* of the last reached */
 };
 
 struct EmulatedEvent
@@ -131,10 +129,7 @@ device_main()
 			lock.lock();
 		}
 		if (work.event != NULL && !work.waits)
-		{
 			work.event->reached = work.record;
-			work.event->when = std::chrono::steady_clock::now();
-		}
 		stream->running = false;
 		device_changed.notify_all();
 	}
@@ -308,7 +303,7 @@ cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int)
 cudaError_t
 cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int)
 {
-	*event = new EmulatedEvent{std::make_shared<EventState>(EventState{0, 0, {}})};
+	*event = new EmulatedEvent{std::make_shared<EventState>(EventState{0, 0})};
 	return cudaSuccess;
 }
 
@@ -333,17 +328,6 @@ cudaEventQuery(cudaEvent_t event)
 	if (failed)
 		return cudaErrorUnknown;
 	return event->state->reached >= event->state->recorded ? cudaSuccess : cudaErrorNotReady;
-}
-
-cudaError_t
-cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
-{
-	std::lock_guard<std::mutex> lock(device_lock);
-
-	if (failed)
-		return cudaErrorUnknown;
-	*ms = std::chrono::duration<float, std::milli>(to->state->when - from->state->when).count();
-	return cudaSuccess;
 }
 
 cudaError_t

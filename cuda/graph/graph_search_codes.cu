@@ -90,7 +90,6 @@ __launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const Ba
 	Answers answers;
 	uint32_t scanned;
 
-	PROFILE_BEGIN();
 	for (uint32_t i = threadIdx.x; i < sizeof(DeviceQuery) / 16; i += blockDim.x)
 		shared.asked[i] = ((const uint4 *) &batch.queries[blockIdx.x])[i];
 	codes_lay_out(layout, memory, &walk, &answers);
@@ -104,7 +103,6 @@ __launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const Ba
 	query = load_query<T>(mirror, batch.vectors + (size_t) blockIdx.x * mirror.stride,
 						  (float *) memory, &shared.norm);
 	walk.ef = asked.ef;
-	STAGE(0);
 	if constexpr (ROTATED)
 	{
 		/* it is rotated where list and set are to be */
@@ -116,12 +114,10 @@ __launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const Ba
 	else
 		encode_query<TERM>(mirror, query.elements, (signed char *) memory + layout.codes, &walk,
 						   &shared);
-	STAGE(1);
 	walk_all<TERM, TEAM, ROWS, ROTATED>(
 		mirror, layout, asked, (const uint4 *) (memory + layout.codes), &walk, &shared);
 	rank_exactly<T, TERM, EXACT_LANES>(mirror, asked, query, walk, &answers,
 									   ranked_entries(asked.k, asked.ef), &shared);
-	STAGE(10);
 	if (pending.keys != NULL)
 	{
 		merge_lists(pending, &answers, &shared);
@@ -133,8 +129,6 @@ __launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const Ba
 	write_answers(mirror, batch, asked, walk, answers.best, scanned, answers.best.count, 0,
 				  &shared);
 	end_query(batch, gridDim.x);
-	STAGE(11);
-	PROFILE_END(walk.round);
 }
 
 /* --- the host's part ------------------------------------------------------ */
@@ -241,42 +235,6 @@ walk_prepare(const cudaDeviceProp *device)
 	return cudaSuccess;
 }
 
-#ifdef GPUANN_TUNING
-static double device_us;
-
-/* Microseconds on the device of what was launched since this was asked last. */
-extern "C" __attribute__((visibility("default"))) double
-gpuann_device_us(void)
-{
-	double us = device_us;
-
-	device_us = 0;
-	return us;
-}
-
-/* Launch on an idle device, and count its time there. */
-template <class Launch>
-static cudaError_t
-launch_timed(const Launch &launch, cudaStream_t stream)
-{
-	cudaEvent_t events[2];
-	float ms = 0;
-
-	for (int i = 0; i < 2; i++)
-		cudaEventCreate(&events[i]);
-	cudaDeviceSynchronize();
-	cudaEventRecord(events[0], stream);
-	launch();
-	cudaEventRecord(events[1], stream);
-	cudaDeviceSynchronize();
-	cudaEventElapsedTime(&ms, events[0], events[1]);
-	for (int i = 0; i < 2; i++)
-		cudaEventDestroy(events[i]);
-	device_us += ms * 1000;
-	return cudaGetLastError();
-}
-#endif
-
 cudaError_t
 walk_launch(const GraphLaunch *launch, uint32_t in_flight)
 {
@@ -292,16 +250,6 @@ walk_launch(const GraphLaunch *launch, uint32_t in_flight)
 	warps = TUNED("WARPS", warps);
 	layout = lay_out_walk(mirror, launch->max_k, launch->max_ef, warps);
 	layout.prefetch = TUNED("PREFETCH", warps > 2) != 0;
-#ifdef GPUANN_TUNING
-	if (TUNED("EVENTS", 0))
-		return launch_timed(
-			[&]
-			{
-				LAUNCH(kernel, launch->queries, warps * WARP, layout.bytes, launch->stream, *mirror,
-					   launch->batch, launch->pending, layout);
-			},
-			launch->stream);
-#endif
 	LAUNCH(kernel, launch->queries, warps * WARP, layout.bytes, launch->stream, *mirror,
 		   launch->batch, launch->pending, layout);
 	return cudaGetLastError();

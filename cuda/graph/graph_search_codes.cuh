@@ -7,7 +7,6 @@
 #define GPUANN_CUDA_GRAPH_SEARCH_CODES_CUH
 
 #include "cuda/quantizer/rotated.cuh"
-#include "cuda/graph/profile.cuh"
 #include "cuda/graph/graph_search_codes.h"
 
 typedef unsigned long long Entry; /* distance << 32 | slot << 1 | expanded */
@@ -399,7 +398,6 @@ look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 	uint32_t n = 0;
 	uint32_t slot = neighbour(mirror, parents, from + lane, from + lane < to);
 
-	STAGE(3);
 #pragma unroll 1
 	for (uint32_t i = from + lane; i - lane < to; i += WARP)
 	{
@@ -408,7 +406,6 @@ look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 		bool fresh = slot < mirror.rows && (parents.pivots || codes_see(walk, slot));
 		uint32_t ballot = __ballot_sync(FULL_WARP, fresh);
 
-		STAGE(4);
 		if (fresh)
 			walk.fresh[n + (uint32_t) __popc(ballot & ((1u << lane) - 1))] = slot;
 		n += (uint32_t) __popc(ballot);
@@ -419,7 +416,6 @@ look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 	if (lane == 0)
 		atomicAdd(&shared->fresh, n);
 	__syncwarp();
-	STAGE(5);
 	codes_measure<TERM, TEAM, ROWS, ROTATED>(
 		mirror, layout, walk, shared, query, parents.pivots ? mirror.pivot_codes : mirror.codes,
 		parents.pivots ? mirror.pivot_scales : mirror.code_scales, n);
@@ -606,16 +602,11 @@ walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &
 		if (!next_round(mirror, asked, shared, layout.width, walk, &seeded, &parents, &total))
 			return;
 		list_make_room(walk, total);
-		STAGE(2);
 		look_at<TERM, TEAM, ROWS, ROTATED>(mirror, layout, *walk, shared, query, parents, total);
-		STAGE(6);
 		__syncthreads();
-		STAGE(7);
 		merge_round(walk, shared, parents);
 		walk->round++;
-		STAGE(8);
 		__syncthreads();
-		STAGE(9);
 	}
 }
 

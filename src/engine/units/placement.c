@@ -224,8 +224,8 @@ sort_by_load(const UnitPlacement *placement, uint32_t *units, uint32_t count)
 }
 
 /*
- * Share a list's work out as a scheduler does, that gives each pair to the unit
- * of least load: these rise to one level.
+ * Share a list's work out as if each probe went to the copy on the unit of
+ * least load: these rise to one level.
  */
 static void
 pour(UnitPlacement *placement, const ListUnits *at, double work)
@@ -251,8 +251,8 @@ pour(UnitPlacement *placement, const ListUnits *at, double work)
 
 /*
  * Predict loads: a list's work in equal shares, as the paper does; with spare
- * copies, which are many and anywhere, as they are scheduled: lists of one copy
- * first, then the others in this order.
+ * copies, which are many and anywhere, lists of one copy first, then the others
+ * in this order, each where the load is least.
  */
 static void
 predict(UnitPlacement *placement, const ListLoad *lists, const Ranked *order)

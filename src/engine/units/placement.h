@@ -71,7 +71,7 @@ typedef struct UnitPlacement
 	CopyRule	copies;
 	ListUnits  *lists;
 	double	   *load;			/* predicted, of each unit: a list's work in equal shares; with
-								 * COPIES_SPARE as schedule_create() shares it out */
+								 * COPIES_SPARE shared out so that loads are even */
 	uint64_t   *stored;			/* bytes of each unit */
 	double		mean;			/* of load */
 	double		threshold;		/* no load is above this times the mean */
@@ -105,11 +105,11 @@ typedef struct UnitMove
 /*
  * Mend a placement whose lists are probed otherwise than expected: copies that
  * the rule asks for are added, and those that it asks for no more removed; then,
- * but with COPIES_SPARE, where a scheduler that chooses among copies does it,
- * lists leave the unit of the greatest load, until no load is above limit times
- * the mean, no move makes the greatest one less, or there are `room` moves. Each
- * move leaves every list on some unit. Returns the number of moves; the
- * placement is as after all of them.
+ * but with COPIES_SPARE, where the choice among copies does it, lists leave the
+ * unit of the greatest load, until no load is above limit times the mean, no
+ * move makes the greatest one less, or there are `room` moves. Each move leaves
+ * every list on some unit. Returns the number of moves; the placement is as
+ * after all of them.
  */
 extern uint32_t placement_mend(UnitPlacement *placement, const ListLoad *lists, double limit,
 							   UnitMove *moves, uint32_t room);

@@ -71,6 +71,20 @@ plan_demand(const PlannerInfo *root, const Path *path, const IndexOptInfo *index
 }
 
 /*
+ * Have a path only where there is no other, as enable_indexscan = off says.
+ */
+void
+disable_path(Path *path)
+{
+#if PG_VERSION_NUM >= 180000
+	path->disabled_nodes++;
+#else
+	path->startup_cost += disable_cost;
+	path->total_cost += disable_cost;
+#endif
+}
+
+/*
  * Price a path of the node.
  */
 void
@@ -80,12 +94,6 @@ plan_price(PlannerInfo *root, Path *path, const IndexOptInfo *index, const NodeD
 	path->startup_cost += path->pathtarget->cost.startup;
 	path->total_cost +=
 		path->pathtarget->cost.startup + path->pathtarget->cost.per_tuple * path->rows;
-#if PG_VERSION_NUM < 180000
-	/* Later versions count disabled nodes: those of the index path replaced. */
 	if (!enable_indexscan)
-	{
-		path->startup_cost += disable_cost;
-		path->total_cost += disable_cost;
-	}
-#endif
+		disable_path(path);
 }

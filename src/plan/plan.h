@@ -1,6 +1,7 @@
 /*
  * plan.h
- *		The plan node: paths and plans (paths.c), their prices (demand.c),
+ *		The plan node: paths and plans (paths.c), the distance that orders them
+ *		(order.c), their prices (demand.c),
  *		thresholds of the distance (threshold.c, sample.c, range.c), execution
  *		(node.c), the bound above it (bound.c), gathering rows (gather.c),
  *		distances in its expressions (distance.c), nodes that ask the server
@@ -112,6 +113,14 @@ extern bool is_our_index(const IndexOptInfo *index);
 extern Path *make_node_path(const Path *figures, const IndexOptInfo *index, OpExpr *distance,
 							List *limits, bool ordered);
 
+/* ---- order.c ---- */
+
+/*
+ * The first of a query's sort keys if an index has its order, which is that of
+ * *distance: indexed expression, operator, query. NULL: it has not.
+ */
+extern PathKey *ordering_key(PlannerInfo *root, const IndexOptInfo *index, OpExpr **distance);
+
 /* ---- demand.c ---- */
 
 /*
@@ -119,6 +128,9 @@ extern Path *make_node_path(const Path *figures, const IndexOptInfo *index, OpEx
  * knows.
  */
 extern NodeDemand plan_demand(const PlannerInfo *root, const Path *path, const IndexOptInfo *index);
+
+/* Have a path only where there is no other, as enable_indexscan = off says. */
+extern void disable_path(Path *path);
 
 /* Price a path of the node. */
 extern void plan_price(PlannerInfo *root, Path *path, const IndexOptInfo *index,
@@ -170,8 +182,8 @@ extern double threshold_rows(PlannerInfo *root, const RelOptInfo *rel, double ro
 
 /* ---- range.c ---- */
 
-/* Add paths for thresholds, without order. */
-extern void add_range_paths(PlannerInfo *root, RelOptInfo *rel);
+/* Add paths of an index for thresholds, without order. */
+extern void add_range_paths(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index);
 
 /*
  * The price of comparing all rows of an index and fetching `rows` of them, in

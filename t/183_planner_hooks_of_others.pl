@@ -18,7 +18,7 @@ plan skip_all => "$module.so is not built" unless -e "$module.so";
 
 my $seed = $ENV{GPUANN_SEED} || int(rand(2**31));
 my @modes = qw(off rebuild hint drop add replace);
-my @kinds = qw(limit filter offset strange_limits only_ids drained aggregates joins lateral correlated in threshold range merge_append for_update);
+my @kinds = qw(limit filter offset strange_limits only_ids drained aggregates min_max joins lateral correlated in threshold range merge_append for_update);
 my $by_index = 'SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off;';
 my ($session, $asked);
 

@@ -31,7 +31,7 @@ static set_rel_pathlist_hook_type prev_set_rel_pathlist = NULL;
 /* Members of a path's custom_private. */
 typedef enum PathPrivate
 {
-	PATH_INDEX,					/* oids: the index, its ordering operator */
+	PATH_INDEX,					/* oids: the index, and a NodeOrder */
 	PATH_DISTANCE,				/* OpExpr: indexed expression, operator, query */
 	PATH_LIMITS					/* float8 expressions: the operator's value is at most the least */
 } PathPrivate;
@@ -47,7 +47,7 @@ is_our_index(const IndexOptInfo *index)
  */
 Path *
 make_node_path(const Path *figures, const IndexOptInfo *index, OpExpr *distance, List *limits,
-			   bool ordered)
+			   NodeOrder order)
 {
 	CustomPath *path = makeNode(CustomPath);
 
@@ -56,9 +56,7 @@ make_node_path(const Path *figures, const IndexOptInfo *index, OpExpr *distance,
 	path->path.pathtype = T_CustomScan;
 	path->flags = CUSTOMPATH_SUPPORT_PROJECTION;
 	path->methods = &gpuann_path_methods;
-	path->custom_private =
-		list_make3(list_make2_oid(index->indexoid, ordered ? distance->opno : InvalidOid), distance,
-				   limits);
+	path->custom_private = list_make3(list_make2_oid(index->indexoid, order), distance, limits);
 	return &path->path;
 }
 
@@ -102,7 +100,8 @@ add_ordered_path(PlannerInfo *root, RelOptInfo *rel, const IndexOptInfo *index, 
 								 range_price(root, index, demand.within * index->tuples, 1));
 		figures.startup_cost = Min(figures.startup_cost, figures.total_cost);
 	}
-	add_path(rel, make_node_path(&figures, index, distance, threshold_limits(thresholds), true));
+	add_path(rel, make_node_path(&figures, index, distance, threshold_limits(thresholds),
+								 limit_is_planners(root) ? NODE_ORDERED_WHOLE : NODE_ORDERED));
 }
 
 /*

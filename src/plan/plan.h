@@ -36,6 +36,14 @@ typedef enum BoundKind
 	BOUND_HARD					/* a LIMIT: no more rows are wanted */
 } BoundKind;
 
+/* What order the rows of a path or plan are wanted in. */
+typedef enum NodeOrder
+{
+	NODE_UNORDERED,				/* in any: all within thresholds */
+	NODE_ORDERED,				/* in that of the distance */
+	NODE_ORDERED_WHOLE			/* the same, and no LIMIT above is a bound */
+} NodeOrder;
+
 typedef struct GpuannNode
 {
 	CustomScanState css;
@@ -46,6 +54,7 @@ typedef struct GpuannNode
 	List	   *limit_exprs;	/* float8 expressions: the operator's value of a row that passes is
 								 * at most the least of them */
 	bool		ordered;		/* rows are wanted in the order of the distance */
+	bool		unbounded;		/* no LIMIT above is a bound */
 	ExprState  *query;
 	List	   *limits;			/* ExprStates of limit_exprs */
 	ExprState  *filter;			/* the plan's quals */
@@ -108,10 +117,10 @@ extern bool is_our_index(const IndexOptInfo *index);
 
 /*
  * Make a path of the node: of a path's figures, for an index, with a distance
- * and thresholds, in the order of the distance or in any.
+ * and thresholds.
  */
 extern Path *make_node_path(const Path *figures, const IndexOptInfo *index, OpExpr *distance,
-							List *limits, bool ordered);
+							List *limits, NodeOrder order);
 
 /* ---- order.c ---- */
 
@@ -122,6 +131,12 @@ extern Path *make_node_path(const Path *figures, const IndexOptInfo *index, OpEx
 extern PathKey *ordering_key(PlannerInfo *root, const IndexOptInfo *index, OpExpr **distance);
 
 /* ---- demand.c ---- */
+
+/*
+ * Whether the next LIMIT above the scans of a query level is one that the
+ * planner makes, and no user wrote: then it is no bound.
+ */
+extern bool limit_is_planners(const PlannerInfo *root);
 
 /*
  * What is wanted of an ordered path: without thresholds, of which the caller

@@ -192,7 +192,7 @@ add_range_path(RangeSearch *search, Relids outer)
 	if (!enable_indexscan)
 		disable_path(&figures);
 	add_path(rel, make_node_path(&figures, search->index, search->distance,
-								 threshold_limits(thresholds), false));
+								 threshold_limits(thresholds), NODE_UNORDERED));
 }
 
 /*

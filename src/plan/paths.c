@@ -100,6 +100,12 @@ add_ordered_path(PlannerInfo *root, RelOptInfo *rel, const IndexOptInfo *index, 
 								 range_price(root, index, demand.within * index->tuples, 1));
 		figures.startup_cost = Min(figures.startup_cost, figures.total_cost);
 	}
+	/*
+	 * A child's path that is priced for a LIMIT must not be drained, by a
+	 * Parallel Append that knows of no order.
+	 */
+	if (demand.kind == DEMAND_BOUND && rel->top_parent_relids != NULL)
+		figures.parallel_safe = false;
 	add_path(rel, make_node_path(&figures, index, distance, threshold_limits(thresholds),
 								 limit_is_planners(root) ? NODE_ORDERED_WHOLE : NODE_ORDERED));
 }

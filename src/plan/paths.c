@@ -61,11 +61,12 @@ make_node_path(const Path *figures, const IndexOptInfo *index, OpExpr *distance,
 }
 
 /*
- * Add a path of the node in the order of a distance.
+ * Add a path of the node in the order of a distance. Tells what share of the
+ * index is within thresholds of it, if there are any.
  */
 static void
 add_ordered_path(PlannerInfo *root, RelOptInfo *rel, const IndexOptInfo *index, OpExpr *distance,
-				 PathKey *key)
+				 PathKey *key, IndexShare *known)
 {
 	ParamPathInfo *param_info = get_baserel_parampathinfo(root, rel, rel->lateral_relids);
 	Path		figures = {
@@ -85,6 +86,7 @@ add_ordered_path(PlannerInfo *root, RelOptInfo *rel, const IndexOptInfo *index, 
 	{
 		double		share = threshold_share(root, index, distance, thresholds);
 
+		*known = (IndexShare) {.distance = distance, .share = share};
 		figures.rows = threshold_rows(root, rel, figures.rows, thresholds, share);
 		demand.within = Min(share, 1);
 		demand.passing = Min(figures.rows / Max(share * index->tuples, 1), 1);
@@ -154,6 +156,7 @@ gpuann_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblE
 	foreach(cell, rel->indexlist)
 	{
 		IndexOptInfo *index = lfirst(cell);
+		IndexShare	known = {0};
 		OpExpr	   *distance;
 		PathKey    *key;
 
@@ -161,8 +164,8 @@ gpuann_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblE
 			continue;
 		key = ordering_key(root, index, &distance);
 		if (key != NULL)
-			add_ordered_path(root, rel, index, distance, key);
-		add_range_paths(root, rel, index);
+			add_ordered_path(root, rel, index, distance, key, &known);
+		add_range_paths(root, rel, index, &known);
 	}
 }
 

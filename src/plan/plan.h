@@ -184,6 +184,16 @@ extern List *threshold_limits(List *thresholds);
 
 /* ---- sample.c ---- */
 
+/*
+ * The share of an index's rows that the relation's own thresholds of a distance
+ * let pass. Sampling for it is dear, and is done once for all paths.
+ */
+typedef struct IndexShare
+{
+	const OpExpr *distance;		/* NULL: it is not known */
+	double		share;
+} IndexShare;
+
 /* The share of an index's rows that thresholds of a distance let pass. */
 extern double threshold_share(PlannerInfo *root, const IndexOptInfo *index,
 							  const OpExpr *distance, List *thresholds);
@@ -197,8 +207,12 @@ extern double threshold_rows(PlannerInfo *root, const RelOptInfo *rel, double ro
 
 /* ---- range.c ---- */
 
-/* Add paths of an index for thresholds, without order. */
-extern void add_range_paths(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index);
+/*
+ * Add paths of an index for thresholds, without order. `known` is what the
+ * share of a path in order was found to be.
+ */
+extern void add_range_paths(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index,
+							const IndexShare *known);
 
 /*
  * The price of comparing all rows of an index and fetching `rows` of them, in

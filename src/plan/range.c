@@ -43,6 +43,7 @@ typedef struct RangeSearch
 	PlannerInfo *root;
 	RelOptInfo *rel;
 	IndexOptInfo *index;
+	const IndexShare *known;
 	OpExpr	   *distance;		/* found: indexed expression, operator, query */
 	List	   *distances;		/* of paths that depend on no other relation */
 	List	   *outers;			/* of paths that do */
@@ -181,7 +182,10 @@ add_range_path(RangeSearch *search, Relids outer)
 	figures.pathtarget = rel->reltarget;
 	figures.param_info = param_info;
 	figures.parallel_safe = rel->consider_parallel;
-	share = threshold_share(search->root, search->index, search->distance, thresholds);
+	if (bms_equal(outer, rel->lateral_relids) && equal(search->known->distance, search->distance))
+		share = search->known->share;
+	else
+		share = threshold_share(search->root, search->index, search->distance, thresholds);
 	figures.rows =
 		threshold_rows(search->root, rel, param_info != NULL ? param_info->ppi_rows : rel->rows,
 					   thresholds, share);
@@ -268,9 +272,9 @@ add_paths_of_joins(RangeSearch *search)
  * Add paths of an index for thresholds, without order.
  */
 void
-add_range_paths(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)
+add_range_paths(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index, const IndexShare *known)
 {
-	RangeSearch search = {.root = root, .rel = rel, .index = index};
+	RangeSearch search = {.root = root, .rel = rel, .index = index, .known = known};
 
 	add_paths_of_filters(&search);
 	add_paths_of_joins(&search);

@@ -19,7 +19,8 @@ our @EXPORT = qw(kinds make_query);
 
 my %kinds = (
 	limit => \&plain_limit, filter => \&filtered_limit, offset => \&offset, strange_limits => \&strange_limits,
-	only_ids => \&only_ids, drained => \&drained, aggregates => \&aggregates, distinct => \&distinct, distinct_on => \&distinct_on,
+	only_ids => \&only_ids, drained => \&drained, aggregates => \&aggregates, min_max => \&min_max, distinct => \&distinct, distinct_on => \&distinct_on,
+	distinct_constant => \&distinct_constant,
 	group_by => \&group_by, merge_join => \&merge_join, joins => \&joins, windows => \&windows, with_ties => \&with_ties,
 	incremental_sort => \&incremental_sort, cursor => \&cursor, scroll => \&scroll, plpgsql => \&plpgsql,
 	threshold => \&threshold_ordered, range => \&threshold_alone, lateral => \&lateral, correlated => \&correlated, exists => \&exists_in,
@@ -152,6 +153,31 @@ sub aggregates
 	my $what = pick("count(*), sum(id), min(d), max(d)", "count(DISTINCT id), md5(string_agg(d::text, ' ')), max(w), 1", "count(*), count(DISTINCT d), max(d), sum(w)");
 	return { bound => 'none', columns => 'x x x x', same => 'rows',
 		sql => "SELECT $what FROM (SELECT id, w, $c->{d} AS d FROM items WHERE $filter ORDER BY $c->{d} OFFSET 0) s" };
+}
+
+# The planner makes min() a scan in order that ends after its first row: a LIMIT that nobody wrote.
+sub min_max
+{
+	my ($c) = @_;
+	my ($d, $filter) = ($c->{d}, any_filter($c->{set}));
+	my $outer = distance($c, 'q.v', 'i.v');
+	my $inner = "SELECT $d AS d FROM items ORDER BY $d";
+	my $union = "SELECT $d AS d FROM items WHERE u = 1 UNION ALL SELECT d FROM ($inner OFFSET 0) s";
+	return { bound => 'none', columns => 'x x', same => 'rows',
+		sql => pick("SELECT 1, min($d) FROM items WHERE $filter", "SELECT 1, min($d) FROM items WHERE $filter", "SELECT 1, max($d) FROM items WHERE $filter",
+			"SELECT min($d), max($d) FROM items", "SELECT u, min($d) FROM items WHERE $filter GROUP BY u",
+			"SELECT 1, 1 FROM items HAVING min($d) < " . radius($c), "SELECT 1, min($d) FROM items WHERE $filter LIMIT 3",
+			"SELECT q.n, (SELECT min($outer) FROM items i WHERE i.u = 1) FROM queries q WHERE q.n > 0",
+			"SELECT 1, id FROM items WHERE $d = (SELECT min($d) FROM items)", "SELECT 1, min(d) FROM ($union) t", "SELECT 1, min(d) FROM ($inner OFFSET 0) s") };
+}
+
+# The first row of each group, of which there is one: again a LIMIT that nobody wrote (from PostgreSQL 16 on).
+sub distinct_constant
+{
+	my ($c) = @_;
+	my $filter = simple_filter();
+	return { bound => 'none', columns => 'x x', same => 'rows',
+		sql => "SELECT DISTINCT ON (u) u, $c->{d} FROM items WHERE u = 1 AND $filter ORDER BY u, $c->{d}" };
 }
 
 sub maybe_limit

@@ -43,7 +43,7 @@ TEST_OBJECT = $(patsubst test/%.c,$(TEST_BUILD)/%.o,$(1))
 CONFORMANCE_SOURCES = $(wildcard test/conformance*.c) test/decode.c
 TEST_NAMES = $(patsubst test/%.c,%,$(wildcard test/*_test.c))
 
-TEST_ENGINES = $(patsubst test/%.c,$(TEST_BUILD)/%.so,$(wildcard test/*_engine.c test/*_preload.c))
+TEST_ENGINES = $(patsubst test/%.c,$(TEST_BUILD)/%.so,$(wildcard test/*_engine.c test/*_preload.c test/*_module.c))
 EMULATED_SOURCES = $(CUDA_OBJS:.o=.cu) $(wildcard cuda/emulate/*.cpp)
 EMULATED_OBJECTS = $(EMULATED_SOURCES:%=$(TEST_BUILD)/emulated/%.o)
 ifneq ($(CUDA_OBJS),)
@@ -117,6 +117,11 @@ $(TEST_BUILD)/fault_engine.so: $(TEST_ENGINE)
 $(TEST_BUILD)/%_preload.so: test/%_preload.c
 	@$(MKDIR_P) $(@D)
 	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -MMD -MP -shared -o $@ $< -ldl
+
+# Modules of PostgreSQL.
+$(TEST_BUILD)/%_module.so: test/%_module.c
+	@$(MKDIR_P) $(@D)
+	$(CC) $(CFLAGS) $(CPPFLAGS) -MMD -MP -shared -o $@ $<
 
 EMULATED_FLAGS = -std=c++17 -g -O2 -fno-ipa-icf -fPIC -fvisibility=hidden -pthread -ffp-contract=off -fno-strict-aliasing -Wall -Wextra \
 	-Wno-unused-parameter -Wno-unknown-pragmas \

@@ -39,7 +39,8 @@ gpuann_create_node(CustomScan *plan)
 	NodeSetTag(node, T_CustomScanState);
 	node->css.methods = &gpuann_node_methods;
 	node->index_oid = linitial_oid(plan->custom_private);
-	node->ordered = lsecond_oid(plan->custom_private) != InvalidOid;
+	node->ordered = lsecond_oid(plan->custom_private) != NODE_UNORDERED;
+	node->unbounded = lsecond_oid(plan->custom_private) == NODE_ORDERED_WHOLE;
 	node->distance = linitial_node(OpExpr, rest);
 	node->limit_exprs = list_delete_first(rest);
 	node->fetched_slot = NO_SLOT;

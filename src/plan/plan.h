@@ -1,6 +1,7 @@
 /*
  * plan.h
- *		The plan node: paths and plans (paths.c), their prices (demand.c),
+ *		The plan node: paths and plans (paths.c), the distance that orders them
+ *		(order.c), their prices (demand.c),
  *		thresholds of the distance (threshold.c, sample.c, range.c), execution
  *		(node.c), the bound above it (bound.c), gathering rows (gather.c),
  *		distances in its expressions (distance.c), nodes that ask the server
@@ -35,6 +36,14 @@ typedef enum BoundKind
 	BOUND_HARD					/* a LIMIT: no more rows are wanted */
 } BoundKind;
 
+/* What order the rows of a path or plan are wanted in. */
+typedef enum NodeOrder
+{
+	NODE_UNORDERED,				/* in any: all within thresholds */
+	NODE_ORDERED,				/* in that of the distance */
+	NODE_ORDERED_WHOLE			/* the same, and no LIMIT above is a bound */
+} NodeOrder;
+
 typedef struct GpuannNode
 {
 	CustomScanState css;
@@ -45,6 +54,7 @@ typedef struct GpuannNode
 	List	   *limit_exprs;	/* float8 expressions: the operator's value of a row that passes is
 								 * at most the least of them */
 	bool		ordered;		/* rows are wanted in the order of the distance */
+	bool		unbounded;		/* no LIMIT above is a bound */
 	ExprState  *query;
 	List	   *limits;			/* ExprStates of limit_exprs */
 	ExprState  *filter;			/* the plan's quals */
@@ -107,18 +117,35 @@ extern bool is_our_index(const IndexOptInfo *index);
 
 /*
  * Make a path of the node: of a path's figures, for an index, with a distance
- * and thresholds, in the order of the distance or in any.
+ * and thresholds.
  */
 extern Path *make_node_path(const Path *figures, const IndexOptInfo *index, OpExpr *distance,
-							List *limits, bool ordered);
+							List *limits, NodeOrder order);
+
+/* ---- order.c ---- */
+
+/*
+ * The first of a query's sort keys if an index has its order, which is that of
+ * *distance: indexed expression, operator, query. NULL: it has not.
+ */
+extern PathKey *ordering_key(PlannerInfo *root, const IndexOptInfo *index, OpExpr **distance);
 
 /* ---- demand.c ---- */
+
+/*
+ * Whether the next LIMIT above the scans of a query level is one that the
+ * planner makes, and no user wrote: then it is no bound.
+ */
+extern bool limit_is_planners(const PlannerInfo *root);
 
 /*
  * What is wanted of an ordered path: without thresholds, of which the caller
  * knows.
  */
 extern NodeDemand plan_demand(const PlannerInfo *root, const Path *path, const IndexOptInfo *index);
+
+/* Have a path only where there is no other, as enable_indexscan = off says. */
+extern void disable_path(Path *path);
 
 /* Price a path of the node. */
 extern void plan_price(PlannerInfo *root, Path *path, const IndexOptInfo *index,
@@ -157,6 +184,16 @@ extern List *threshold_limits(List *thresholds);
 
 /* ---- sample.c ---- */
 
+/*
+ * The share of an index's rows that the relation's own thresholds of a distance
+ * let pass. Sampling for it is dear, and is done once for all paths.
+ */
+typedef struct IndexShare
+{
+	const OpExpr *distance;		/* NULL: it is not known */
+	double		share;
+} IndexShare;
+
 /* The share of an index's rows that thresholds of a distance let pass. */
 extern double threshold_share(PlannerInfo *root, const IndexOptInfo *index,
 							  const OpExpr *distance, List *thresholds);
@@ -170,8 +207,12 @@ extern double threshold_rows(PlannerInfo *root, const RelOptInfo *rel, double ro
 
 /* ---- range.c ---- */
 
-/* Add paths for thresholds, without order. */
-extern void add_range_paths(PlannerInfo *root, RelOptInfo *rel);
+/*
+ * Add paths of an index for thresholds, without order. `known` is what the
+ * share of a path in order was found to be.
+ */
+extern void add_range_paths(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index,
+							const IndexShare *known);
 
 /*
  * The price of comparing all rows of an index and fetching `rows` of them, in

@@ -43,6 +43,7 @@ typedef struct RangeSearch
 	PlannerInfo *root;
 	RelOptInfo *rel;
 	IndexOptInfo *index;
+	const IndexShare *known;
 	OpExpr	   *distance;		/* found: indexed expression, operator, query */
 	List	   *distances;		/* of paths that depend on no other relation */
 	List	   *outers;			/* of paths that do */
@@ -164,20 +165,6 @@ matches_index(Threshold *threshold, void *context)
 }
 
 /*
- * Have a path only where there is no other, as enable_indexscan = off says.
- */
-static void
-disable(Path *path)
-{
-#if PG_VERSION_NUM >= 180000
-	path->disabled_nodes++;
-#else
-	path->startup_cost += disable_cost;
-	path->total_cost += disable_cost;
-#endif
-}
-
-/*
  * Add a path for the distance found, which these relations must be known for.
  */
 static void
@@ -195,7 +182,10 @@ add_range_path(RangeSearch *search, Relids outer)
 	figures.pathtarget = rel->reltarget;
 	figures.param_info = param_info;
 	figures.parallel_safe = rel->consider_parallel;
-	share = threshold_share(search->root, search->index, search->distance, thresholds);
+	if (bms_equal(outer, rel->lateral_relids) && equal(search->known->distance, search->distance))
+		share = search->known->share;
+	else
+		share = threshold_share(search->root, search->index, search->distance, thresholds);
 	figures.rows =
 		threshold_rows(search->root, rel, param_info != NULL ? param_info->ppi_rows : rel->rows,
 					   thresholds, share);
@@ -204,9 +194,9 @@ add_range_path(RangeSearch *search, Relids outer)
 	/* Nothing comes before all rows were compared. */
 	figures.startup_cost = range_price(search->root, search->index, 0, loops);
 	if (!enable_indexscan)
-		disable(&figures);
+		disable_path(&figures);
 	add_path(rel, make_node_path(&figures, search->index, search->distance,
-								 threshold_limits(thresholds), false));
+								 threshold_limits(thresholds), NODE_UNORDERED));
 }
 
 /*
@@ -279,23 +269,13 @@ add_paths_of_joins(RangeSearch *search)
 }
 
 /*
- * Add paths for thresholds, without order.
+ * Add paths of an index for thresholds, without order.
  */
 void
-add_range_paths(PlannerInfo *root, RelOptInfo *rel)
+add_range_paths(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index, const IndexShare *known)
 {
-	ListCell   *cell;
+	RangeSearch search = {.root = root, .rel = rel, .index = index, .known = known};
 
-	if (rel->baserestrictinfo == NIL && rel->joininfo == NIL)
-		return;
-	foreach(cell, rel->indexlist)
-	{
-		RangeSearch search = {.root = root, .rel = rel, .index = lfirst(cell)};
-
-		if (!is_our_index(search.index) ||
-			(search.index->indpred != NIL && !search.index->predOK))
-			continue;
-		add_paths_of_filters(&search);
-		add_paths_of_joins(&search);
-	}
+	add_paths_of_filters(&search);
+	add_paths_of_joins(&search);
 }

@@ -21,7 +21,6 @@
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "scan/cost.h"
-#include "scan/planned_paths.h"
 #include "scan/scan.h"
 #include "utils/float.h"
 #include "utils/selfuncs.h"
@@ -84,13 +83,6 @@ static const StepPrices cuda_prices = {
 
 /* The planner's price of an index that cannot be used. */
 #define COST_NEVER	get_float8_infinity()
-
-/*
- * A path that the node is going to replace (planned_paths.c) must not have
- * displaced any other path before. Its price is multiplied by this, so that it
- * loses to all others.
- */
-#define TO_BE_REPLACED	1e6
 
 /* What a price depends on. */
 typedef struct PricedIndex
@@ -644,10 +636,4 @@ gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *
 	 */
 	if (!is_parallel_safe(root, (Node *) path->indexorderbys))
 		path->path.parallel_safe = false;
-	if (gpuann_plan_node && !path->indexinfo->hypothetical)
-	{
-		planned_path_add(root, path);
-		*startup *= TO_BE_REPLACED;
-		*total *= TO_BE_REPLACED;
-	}
 }

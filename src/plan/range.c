@@ -65,9 +65,10 @@ range_price(PlannerInfo *root, const IndexOptInfo *index, double rows, double lo
 	double		random_page;
 	double		sequential_page;
 	Relation	relation = index_open(index->indexoid, NoLock);
+	const IndexFormat *format = peek_format(relation);
 
 	get_tablespace_page_costs(index->reltablespace, &random_page, &sequential_page);
-	if (table_pages * BLCKSZ < index->tuples * index_format(relation)->vector_bytes)
+	if (format != NULL && table_pages * BLCKSZ < index->tuples * format->vector_bytes)
 		random_page = sequential_page;
 	if (client_would_answer(relation))
 		pages = 0;
@@ -103,6 +104,20 @@ is_for_cosine(const IndexOptInfo *info)
 
 	index_close(index, NoLock);
 	return cosine;
+}
+
+/*
+ * Whether a scan of an index would not fail at once. Where no order is wanted
+ * other plans answer.
+ */
+static bool
+is_readable(const IndexOptInfo *info)
+{
+	Relation	index = index_open(info->indexoid, NoLock);
+	bool		readable = peek_format(index) != NULL;
+
+	index_close(index, NoLock);
+	return readable;
 }
 
 /*
@@ -184,12 +199,15 @@ static void
 add_range_path(RangeSearch *search, Relids outer)
 {
 	RelOptInfo *rel = search->rel;
-	ParamPathInfo *param_info = get_baserel_parampathinfo(search->root, rel, outer);
+	ParamPathInfo *param_info;
 	double		loops = loops_of(search->root, outer);
 	List	   *thresholds;
 	double		share;
 	Path		figures = {.type = T_Path};
 
+	if (!is_readable(search->index))
+		return;
+	param_info = get_baserel_parampathinfo(search->root, rel, outer);
 	thresholds = thresholds_of(search->root, rel, param_info, search->distance);
 	figures.parent = rel;
 	figures.pathtarget = rel->reltarget;

@@ -25,6 +25,15 @@
 /* How far a limit may be off, absolutely where it is small. */
 #define LIMIT_ROUNDING	(4 * DBL_EPSILON)
 
+/* A threshold. */
+typedef struct NodeLimit
+{
+	Threshold	threshold;
+	ExprState  *limit;
+	Oid			type;			/* of the limit */
+	ExprState  *query;			/* NULL: it is the node's */
+} NodeLimit;
+
 uint64		gpuann_nodes_without_bound = 0;
 
 /*
@@ -41,7 +50,7 @@ gpuann_create_node(CustomScan *plan)
 	node->index_oid = linitial_oid(plan->custom_private);
 	node->ordered = lsecond_oid(plan->custom_private) != InvalidOid;
 	node->distance = linitial_node(OpExpr, rest);
-	node->limit_exprs = list_delete_first(rest);
+	node->limit_lists = list_delete_first(rest);
 	node->fetched_slot = NO_SLOT;
 	return (Node *) node;
 }
@@ -65,6 +74,26 @@ compile_for_table(GpuannNode *node, EState *estate)
 }
 
 /*
+ * Compile the thresholds.
+ */
+static void
+begin_limits(GpuannNode *node)
+{
+	ListCell   *cell;
+
+	foreach(cell, node->limit_lists)
+	{
+		NodeLimit  *limit = palloc0(sizeof(NodeLimit));
+
+		threshold_read_limit(lfirst_node(List, cell), &limit->threshold);
+		limit->limit = ExecInitExpr((Expr *) limit->threshold.limit, &node->css.ss.ps);
+		limit->query = ExecInitExpr((Expr *) limit->threshold.query, &node->css.ss.ps);
+		limit->type = exprType(limit->threshold.limit);
+		node->limits = lappend(node->limits, limit);
+	}
+}
+
+/*
  * Begin: all but the scan.
  */
 static void
@@ -81,7 +110,7 @@ node_begin(CustomScanState *css, EState *estate, int eflags)
 	if (eflags & EXEC_FLAG_EXPLAIN_ONLY)
 		return;
 	node->query = ExecInitExpr((Expr *) lsecond(node->distance->args), &css->ss.ps);
-	node->limits = ExecInitExprList(node->limit_exprs, &css->ss.ps);
+	begin_limits(node);
 	lock = exec_rt_fetch(plan->scanrelid, estate)->rellockmode;
 	node->index = index_open(node->index_oid, lock);
 	node->runtime = CreateExprContext(estate);
@@ -106,8 +135,36 @@ evaluate_query(GpuannNode *node)
 }
 
 /*
+ * Whether a threshold is one of the distance from the node's query. Vectors of
+ * the same bytes have the same distances; others that do, with a zero of
+ * another sign, need not be found. *isnull: its query is NULL.
+ */
+static bool
+limit_is_of_query(GpuannNode *node, const NodeLimit *limit, bool *isnull)
+{
+	MemoryContext old;
+	Datum		value;
+	bool		equal = false;
+
+	*isnull = node->query_is_null;
+	if (limit->query == NULL)
+		return true;
+	old = MemoryContextSwitchTo(node->runtime->ecxt_per_tuple_memory);
+	value = ExecEvalExpr(limit->query, node->runtime, isnull);
+	if (!*isnull && !node->query_is_null)
+	{
+		const struct varlena *query = PG_DETOAST_DATUM(value);
+		const struct varlena *own = (const struct varlena *) DatumGetPointer(node->query_value);
+
+		equal = VARSIZE(query) == VARSIZE(own) && memcmp(query, own, VARSIZE(own)) == 0;
+	}
+	MemoryContextSwitchTo(old);
+	return equal;
+}
+
+/*
  * The greatest of the operator's values that the thresholds let pass. False:
- * one is NULL, so no row passes.
+ * limit or query of one is NULL, so no row passes.
  */
 static bool
 greatest_value(GpuannNode *node, double *most)
@@ -115,16 +172,26 @@ greatest_value(GpuannNode *node, double *most)
 	ListCell   *cell;
 
 	*most = get_float8_nan();
+	node->bounded = false;
 	foreach(cell, node->limits)
 	{
+		const NodeLimit *limit = lfirst(cell);
 		bool		isnull;
-		Datum		limit =
-			ExecEvalExprSwitchContext((ExprState *) lfirst(cell), node->runtime, &isnull);
+		Datum		value = ExecEvalExprSwitchContext(limit->limit, node->runtime, &isnull);
+		bool		holds;
+		double		bound;
 
 		if (isnull)
 			return false;
-		if (value_not_after(DatumGetFloat8(limit), *most))
-			*most = DatumGetFloat8(limit);
+		bound = threshold_limit(&limit->threshold, value, limit->type);
+		holds = limit_is_of_query(node, limit, &isnull);
+		if (isnull)
+			return false;
+		if (!holds)
+			continue;
+		node->bounded = true;
+		if (value_not_after(bound, *most))
+			*most = bound;
 	}
 	return true;
 }
@@ -166,7 +233,7 @@ share_expected(const GpuannNode *node)
 {
 	double		rows = node->index->rd_rel->reltuples;
 
-	if (node->filter == NULL || node->limits != NIL || rows <= 0)
+	if (node->filter == NULL || node->bounded || rows <= 0)
 		return 1;
 	return Min(Max(node->css.ss.ps.plan->plan_rows, 1) / rows, 1);
 }
@@ -201,7 +268,7 @@ scan_wants(const GpuannNode *node)
 		wants.kind = SCAN_ORDERED;
 	else if (node->wanted > 0)
 		wants.kind = SCAN_GATHER;
-	else if ((node->bound == BOUND_SOFT && node->limits == NIL) || limited)
+	else if ((node->bound == BOUND_SOFT && !node->bounded) || limited)
 		wants.kind = SCAN_ORDERED;
 	else
 		wants.kind = SCAN_EXACT;
@@ -250,8 +317,6 @@ most_distance(const GpuannNode *node, double value)
 
 	if (isnan(value))
 		return get_float8_infinity();
-	if (node->query_is_null)
-		return value;
 	/* A limit may be the result of a subtraction, the qual that of another. */
 	if (!isinf(value))
 		value += LIMIT_ROUNDING * (1 + fabs(value));
@@ -279,13 +344,10 @@ node_prepare(GpuannNode *node)
 	index_rescan(node->desc, NULL, 0, &key, 1);
 	node->prepared = true;
 	node->wanted = rows_wanted(node);
-	/* The distance from a query that is NULL is NULL. */
-	node->nothing_passes =
-		!greatest_value(node, &most_value) || (node->query_is_null && node->limits != NIL);
+	node->nothing_passes = !greatest_value(node, &most_value);
 	if (node->nothing_passes)
 		return;
-	node->most_distance =
-		node->limits == NIL ? get_float8_infinity() : most_distance(node, most_value);
+	node->most_distance = node->bounded ? most_distance(node, most_value) : get_float8_infinity();
 	node->expected = share_expected(node);
 	node->scan->wants = scan_wants(node);
 	node->scan->first = &node->first;

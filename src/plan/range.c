@@ -25,7 +25,6 @@
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
 #include "optimizer/restrictinfo.h"
-#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
@@ -127,13 +126,11 @@ is_readable(const IndexOptInfo *info)
 static bool
 may_let_nan_pass(const Threshold *threshold)
 {
-	RegProcedure compare = get_opcode(((OpExpr *) threshold->restriction->clause)->opno);
 	Const	   *limit = (Const *) threshold->limit;
 
-	if (threshold->falling)
-		return true;
-	return compare != F_FLOAT8LT && compare != F_FLOAT8GT &&
-		   (!IsA(limit, Const) || limit->constisnull || isnan(DatumGetFloat8(limit->constvalue)));
+	return threshold->falling ||
+		   (!threshold->strict && (!IsA(limit, Const) || limit->constisnull ||
+								   isnan(DatumGetFloat8(limit->constvalue))));
 }
 
 /*
@@ -193,6 +190,23 @@ disable(Path *path)
 }
 
 /*
+ * The thresholds of the distance found. One whose query is another expression
+ * has a path of its own.
+ */
+static List *
+own_thresholds(const RangeSearch *search, const ParamPathInfo *param_info)
+{
+	List	   *thresholds =
+		thresholds_of(search->root, search->rel, param_info, search->distance);
+	ListCell   *cell;
+
+	foreach(cell, thresholds)
+		if (((Threshold *) lfirst(cell))->query != NULL)
+			thresholds = foreach_delete_current(thresholds, cell);
+	return thresholds;
+}
+
+/*
  * Add a path for the distance found, which these relations must be known for.
  */
 static void
@@ -208,7 +222,7 @@ add_range_path(RangeSearch *search, Relids outer)
 	if (!is_readable(search->index))
 		return;
 	param_info = get_baserel_parampathinfo(search->root, rel, outer);
-	thresholds = thresholds_of(search->root, rel, param_info, search->distance);
+	thresholds = own_thresholds(search, param_info);
 	figures.parent = rel;
 	figures.pathtarget = rel->reltarget;
 	figures.param_info = param_info;

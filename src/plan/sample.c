@@ -121,14 +121,19 @@ known_limit(PlannerInfo *root, List *thresholds, double *limit)
 	{
 		Threshold  *threshold = lfirst(cell);
 		Const	   *value = (Const *) estimate_expression_value(root, threshold->limit);
+		double		bound;
 
 		if (!IsA(value, Const))
 			continue;
 		/* NULL: no row passes */
 		if (value->constisnull)
-			*limit = -get_float8_infinity();
-		else if (!known || value_not_after(DatumGetFloat8(value->constvalue), *limit))
-			*limit = DatumGetFloat8(value->constvalue);
+			bound = -get_float8_infinity();
+		else if (threshold->folded)
+			bound = DatumGetFloat8(value->constvalue);
+		else
+			bound = threshold_limit(threshold, value->constvalue, value->consttype);
+		if (!known || value_not_after(bound, *limit))
+			*limit = bound;
 		known = true;
 	}
 	return known;

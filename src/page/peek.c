@@ -124,9 +124,9 @@ peek_vector(Relation index, const IndexFormat *format, BlockNumber blocks, uint3
 uint32
 slots_of_file(const IndexFormat *format, BlockNumber blocks)
 {
+	uint64		superblocks = (uint64) blocks / format->superblock_pages + 1;
 	uint64		least = 0;
-	uint64		most = Min(((uint64) blocks / format->superblock_pages + 1) * format->superblock_slots,
-						   ENGINE_MAX_SLOTS);
+	uint64		most = Min(superblocks * format->superblock_slots, ENGINE_MAX_SLOTS);
 
 	/* Slots reach the pages of the file in their order. */
 	while (least < most)

@@ -6,8 +6,9 @@
  * A hard bound says how many rows are wanted. Rounds of the graph search give
  * proposals, from the nearest on; each is judged once, and the rounds end when
  * one has as many passing rows as are wanted. Only then rows are given, sorted.
- * Where rounds would go on to compare everything the scan begins anew, exactly
- * and in order, and rows are given as they come.
+ * With an OFFSET they are gathered in steps, as for the pages before (node.c,
+ * first_breadth). Where rounds would go on to compare everything the scan
+ * begins anew, exactly and in order, and rows are given as they come.
  */
 #include "plan/plan.h"
 
@@ -35,7 +36,7 @@ round_is_enough(const GpuannNode *node)
 
 /*
  * Before a further round: foresee how broad it has to be, from the share of
- * rows that passed.
+ * rows that passed. In steps it is twice as broad as the last.
  */
 static void
 foresee(GpuannNode *node)
@@ -46,8 +47,22 @@ foresee(GpuannNode *node)
 										node->expected);
 	double		needed = scan_rows_needed((double) node->wanted, Min(share, 1));
 
-	scan->least_ef = (uint32) Min(needed, ENGINE_MAX_SLOTS);
+	scan->least_ef = node->in_steps ? 0 : (uint32) Min(needed, ENGINE_MAX_SLOTS);
 	scan->room = scan_room_for(Max(needed, EXACT_NEXT_ROOM));
+}
+
+/*
+ * Before a further round, in steps: what whole pages before this one have shown
+ * stays theirs. A row that a broader round finds among them comes on the first
+ * page that this round answers.
+ */
+static void
+settle(GpuannNode *node)
+{
+	uint64		page = node->wanted - node->skipped;
+
+	if (node->in_steps)
+		node->passed.settled = Min(node->passed.count / page * page, node->skipped);
 }
 
 /*
@@ -68,6 +83,7 @@ gather_rows(GpuannNode *node)
 			(!more || distance > node->most_distance))
 		{
 			foresee(node);
+			settle(node);
 			/* An exact pass finds what it missed before the threshold. */
 			if (more)
 				scan_end_graph(scan);

@@ -197,17 +197,20 @@ greatest_value(GpuannNode *node, double *most)
 }
 
 /*
- * How many rows a hard bound wants. 0: it is none.
+ * How many rows a hard bound wants, 0 if it is none; and how many of them it
+ * skips.
  */
-static uint64
-rows_wanted(const GpuannNode *node)
+static void
+read_bound(GpuannNode *node)
 {
 	const LimitState *limit = node->limit;
 
+	node->wanted = node->skipped = 0;
 	if (node->bound != BOUND_HARD || limit->noCount || limit->count > PG_INT32_MAX ||
 		limit->offset > PG_INT32_MAX)
-		return 0;
-	return (uint64) limit->offset + limit->count;
+		return;
+	node->wanted = (uint64) limit->offset + limit->count;
+	node->skipped = limit->count > 0 ? limit->offset : 0;
 }
 
 /*
@@ -239,10 +242,57 @@ share_expected(const GpuannNode *node)
 }
 
 /*
+ * Whether the LIMIT skips rows of this node only, and in its order.
+ */
+static bool
+is_right_below_limit(const GpuannNode *node)
+{
+	const PlanState *state = outerPlanState(&node->limit->ps);
+
+	while (state != NULL && (IsA(state, ResultState) || IsA(state, SubqueryScanState)))
+		state = IsA(state, ResultState) ? outerPlanState(state)
+										: ((const SubqueryScanState *) state)->subplan;
+	return state == &node->css.ss.ps;
+}
+
+/*
+ * The breadth of the first graph round, and whether rows are gathered in steps:
+ * those of a page that an OFFSET skips to, unless so broad a search costs more
+ * than comparing everything.
+ *
+ * Pages of the same size have to come of the same searches, or a row that the
+ * broader one has found besides moves all others on by one: one row comes on
+ * two pages. So breadths are the first page's times a power of two.
+ */
+static uint32
+first_breadth(GpuannNode *node, double as_set, bool lists)
+{
+	double		wanted = (double) node->wanted;
+	double		page = wanted - (double) node->skipped;
+	double		share = node->merge == NULL ? node->expected : 1;	/* siblings ask for the same */
+	double		needed = scan_first_ef(wanted, scan_rows_needed(wanted, share), as_set);
+	double		first = scan_first_ef(page, scan_rows_needed(page, share), as_set);
+	double		ef = Max(first, as_set);
+
+	node->in_steps = false;
+	if (node->skipped == 0)
+		return (uint32) first;
+	while (ef < needed)
+		ef *= 2;
+	ef = Min(ef, ENGINE_MAX_EF);
+	if (!is_right_below_limit(node) ||
+		scan_graph_is_dearer((uint32) ef, node->index->rd_rel->reltuples,
+							 client_would_answer(node->index), lists))
+		return (uint32) ef;
+	node->in_steps = true;
+	return (uint32) first;
+}
+
+/*
  * What the node wants of its scan (README.md, "Modes").
  */
 static ScanWants
-scan_wants(const GpuannNode *node)
+scan_wants(GpuannNode *node)
 {
 	bool		limited = visits_are_limited(node);
 	double		needed = scan_rows_needed((double) node->wanted, node->expected);
@@ -251,11 +301,7 @@ scan_wants(const GpuannNode *node)
 						 .rows = (uint64) Min(needed, ENGINE_MAX_SLOTS),
 						 .most_distance = node->most_distance};
 
-	/* Siblings ask together if they ask for the same. */
-	if (node->merge != NULL)
-		needed = node->wanted;
-	wants.ef = scan_first_ef((double) node->wanted, needed,
-							 gpuann_effective_ef_search(node->index, lists));
+	wants.ef = first_breadth(node, gpuann_effective_ef_search(node->index, lists), lists);
 	if (!node->ordered)
 		wants.rows = (uint64) Min(2 * node->css.ss.ps.plan->plan_rows, ENGINE_MAX_SLOTS);
 	if (gpuann_exact || !node->ordered)
@@ -277,7 +323,10 @@ scan_wants(const GpuannNode *node)
 	 * visited are limited, because the limit does not end a first answer.
 	 */
 	if (wants.kind != SCAN_GATHER || limited)
+	{
 		wants.ef = 0;
+		node->in_steps = false;
+	}
 	return wants;
 }
 
@@ -343,7 +392,7 @@ node_prepare(GpuannNode *node)
 						   node->distance->opfuncid, node->query_value);
 	index_rescan(node->desc, NULL, 0, &key, 1);
 	node->prepared = true;
-	node->wanted = rows_wanted(node);
+	read_bound(node);
 	node->nothing_passes = !greatest_value(node, &most_value);
 	if (node->nothing_passes)
 		return;
@@ -482,6 +531,16 @@ node_judge(GpuannNode *node, ScanRow *row)
 }
 
 /*
+ * Whether the next row has its place by the operator's value. Settled ones,
+ * which the LIMIT skips, have theirs.
+ */
+static bool
+next_has_order(const GpuannNode *node)
+{
+	return node->in_order && (!node->gathered || node->passed.first >= node->passed.settled);
+}
+
+/*
  * The next row, in the scan slot.
  */
 static TupleTableSlot *
@@ -493,8 +552,8 @@ node_next(ScanState *ss)
 
 	if (!node->begun)
 		begin_scan(node);
-	while (node->in_order ? scan_next_in_order(node->desc, &node->order, &row)
-						  : next_passing(node, &row, &following))
+	while (next_has_order(node) ? scan_next_in_order(node->desc, &node->order, &row)
+								: next_passing(node, &row, &following))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!node_fetch(node, &row.tid, row.slot))

@@ -75,6 +75,8 @@ typedef struct GpuannNode
 	bool		begun;
 	bool		in_order;		/* rows go through the operator's order */
 	uint64		wanted;			/* rows, of a hard bound; else 0 */
+	uint64		skipped;		/* of these, by the OFFSET */
+	bool		in_steps;		/* rows are gathered as for the pages before this one (gather.c) */
 	double		expected;		/* share of the rows judged that passes, by the planner */
 	double		most_distance;	/* no row beyond it passes */
 	bool		gathered;		/* rows come from passed, not from the scan */

@@ -74,7 +74,7 @@ peek_page(Relation index, BlockNumber blocks, BlockNumber block, PageKind kind)
 		return InvalidBuffer;
 	/*
 	 * Without the metapage the planner knows nothing of an index. Its writers
-	 * hold the lock for no I/O.
+	 * hold the lock while they write one WAL record.
 	 */
 	if (kind == PAGE_META || BufferIsLocal(buffer))
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);

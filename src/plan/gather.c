@@ -36,7 +36,8 @@ round_is_enough(const GpuannNode *node)
 
 /*
  * Before a further round: foresee how broad it has to be, from the share of
- * rows that passed. In steps it is twice as broad as the last.
+ * rows that passed. In steps it is twice as broad as the last, unless that
+ * share leaves nothing but to compare everything.
  */
 static void
 foresee(GpuannNode *node)
@@ -47,7 +48,10 @@ foresee(GpuannNode *node)
 										node->expected);
 	double		needed = scan_rows_needed((double) node->wanted, Min(share, 1));
 
-	scan->least_ef = node->in_steps ? 0 : (uint32) Min(needed, ENGINE_MAX_SLOTS);
+	scan->least_ef = (uint32) Min(needed, ENGINE_MAX_SLOTS);
+	if (node->in_steps && !scan_graph_is_dearer(scan->least_ef, scan->bounds.next_fresh,
+												scan->ask_server, format_has_lists(scan->format)))
+		scan->least_ef = 0;
 	scan->room = scan_room_for(Max(needed, EXACT_NEXT_ROOM));
 }
 

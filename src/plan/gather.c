@@ -36,21 +36,28 @@ round_is_enough(const GpuannNode *node)
 
 /*
  * Before a further round: foresee how broad it has to be, from the share of
- * rows that passed. In steps it is twice as broad as the last, unless that
- * share leaves nothing but to compare everything.
+ * rows that passed.
+ *
+ * In steps it is as broad as the first page's next round while that has too few
+ * rows; then twice as broad as the last, unless the share leaves nothing but to
+ * compare everything.
  */
 static void
 foresee(GpuannNode *node)
 {
 	GpuannScan *scan = node->scan;
+	uint64		page = node->wanted - node->skipped;
+	bool		first_page = node->in_steps && node->passed.count < page;
 	double		share = scan_share_seen((double) node->passed.count,
 										(double) (node->judged - node->judged_before),
 										node->expected);
-	double		needed = scan_rows_needed((double) node->wanted, Min(share, 1));
+	double		needed =
+		scan_rows_needed((double) (first_page ? page : node->wanted), Min(share, 1));
 
 	scan->least_ef = (uint32) Min(needed, ENGINE_MAX_SLOTS);
-	if (node->in_steps && !scan_graph_is_dearer(scan->least_ef, scan->bounds.next_fresh,
-												scan->ask_server, format_has_lists(scan->format)))
+	if (node->in_steps && !first_page &&
+		!scan_graph_is_dearer(scan->least_ef, scan->bounds.next_fresh, scan->ask_server,
+							  format_has_lists(scan->format)))
 		scan->least_ef = 0;
 	scan->room = scan_room_for(Max(needed, EXACT_NEXT_ROOM));
 }

@@ -25,7 +25,7 @@ my %kinds = (
 	incremental_sort => \&incremental_sort, cursor => \&cursor, scroll => \&scroll, plpgsql => \&plpgsql,
 	threshold => \&threshold_ordered, range => \&threshold_alone, lateral => \&lateral, correlated => \&correlated, exists => \&exists_in,
 	in => \&in_subquery, cte => \&cte, union => \&union_all, merge_append => \&merge_append, intersect => \&intersect, prepared => \&prepared,
-	for_update => \&for_update, changes => \&changes, current_of => \&current_of, row_security => \&row_security, null_query => \&null_query);
+	two_queries => \&two_queries, for_update => \&for_update, changes => \&changes, current_of => \&current_of, row_security => \&row_security, null_query => \&null_query);
 
 sub kinds { return sort keys %kinds; }
 
@@ -92,6 +92,19 @@ sub threshold
 
 	push @forms, "1 - ($d) > 1 - $r", "1 - ($d) >= 1 - $r", "1 - $r < 1 - ($d)" if $c->{set}{operator} eq '<=>';
 	push @forms, "-($d) > - $r", "($d) * -1 > - $r", "-1 * ($d) >= - $r", "- $r < -($d)" if $c->{set}{operator} eq '<#>';
+	return pick(@forms);
+}
+
+# The same with other types and rounding.
+sub cast_threshold
+{
+	my ($c, $d, $r) = @_;
+	my @forms = ("$d < $r\::real", "($d)::real <= $r", "($d)::numeric < $r\::numeric", "round(($d)::numeric, 2) <= $r\::numeric",
+		"$r\::numeric > ($d)::numeric(400,3)", "round($d) <= $r", "($d)::real::numeric <= $r\::numeric");
+
+	push @forms, "(1 - ($d))::real > 1 - $r", "1 - ($d)::real >= (1 - $r)::real", "round((1 - ($d))::numeric, 1) >= (1 - $r)::numeric"
+	  if $c->{set}{operator} eq '<=>';
+	push @forms, "(-($d))::numeric >= (- $r)::numeric", "round(- ($d)::numeric, 2) > (- $r)::numeric" if $c->{set}{operator} eq '<#>';
 	return pick(@forms);
 }
 
@@ -446,6 +459,27 @@ sub prepared
 		settings => 'SET plan_cache_mode = ' . pick('force_generic_plan', 'force_generic_plan', 'force_custom_plan', 'auto') . '; DEALLOCATE ALL;'
 		  . " PREPARE p($type, bigint, float8) AS $body;",
 		sql => "EXECUTE p($literal, $n, $r)", before => "EXECUTE p($c->{set}{queries}[$other], 3, $r);" };
+}
+
+# The vector of the threshold is another parameter, or subselect, than that of the order; mostly with the same value.
+sub two_queries
+{
+	my ($c) = @_;
+	my ($set, $filter, $r, $n) = ($c->{set}, simple_filter(), radius($c), any_limit());
+	my $number = chance(0.7) ? $c->{number} : 1 + int(rand(query_count()));
+	my $near = (chance(0.5) ? \&threshold : \&cast_threshold)->($c, "v $set->{operator} \$2", '$3');
+	my $ask = "SELECT id, v $set->{operator} \$1 FROM items WHERE $filter AND $near ORDER BY v $set->{operator} \$1 LIMIT \$4";
+	my %values = (1 => $set->{queries}[ $c->{number} ], 2 => $set->{queries}[$number], 3 => $r, 4 => $n);
+	my %query = (bound => 'hard', columns => 'i d', filter => "$filter AND " . $near =~ s/\$(\d)/$values{$1}/gr);
+	my $other = 1 + int(rand(query_count()));
+
+	@values{ 1, 2 } = map { "(SELECT q.v FROM queries q WHERE q.n = $_)" } $c->{number}, $number;
+	return { %query, sql => $ask =~ s/\$(\d)/$values{$1}/gr } if chance(0.3);
+	return { %query,
+		settings => 'SET plan_cache_mode = ' . pick('force_generic_plan', 'force_generic_plan', 'auto') . '; DEALLOCATE ALL;'
+		  . " PREPARE p($set->{type}, $set->{type}, float8, bigint) AS $ask;",
+		sql => "EXECUTE p($set->{queries}[ $c->{number} ], $set->{queries}[$number], $r, $n)",
+		before => "EXECUTE p($set->{queries}[$other], $set->{queries}[$other], $r, 3);" };
 }
 
 # ---- locks and changes ----

@@ -171,3 +171,16 @@ list_format_read(Relation index, const IndexFormat *format, ListFormat *lists)
 	if (!list_format_is_right(format, lists))
 		report_corrupt(index, GPUANN_META_BLOCK, "the format of the lists is not consistent");
 }
+
+bool
+list_format_peek(Relation index, const IndexFormat *format, ListFormat *lists)
+{
+	Buffer		buffer =
+		peek_page(index, RelationGetNumberOfBlocks(index), GPUANN_META_BLOCK, PAGE_META);
+
+	if (!BufferIsValid(buffer))
+		return false;
+	*lists = *ListFormatOf(BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
+	return list_format_is_right(format, lists);
+}

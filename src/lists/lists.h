@@ -57,6 +57,9 @@ extern uint32 list_format_most(const IndexFormat *format, double rows);
 /* Read it from the metapage, and check it. */
 extern void list_format_read(Relation index, const IndexFormat *format, ListFormat *lists);
 
+/* The same for the planner: false, and no error, where it is damaged. */
+extern bool list_format_peek(Relation index, const IndexFormat *format, ListFormat *lists);
+
 /* What its codes are. */
 extern QuantizerShape list_shape(const IndexFormat *format, const ListFormat *lists);
 

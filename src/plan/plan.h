@@ -51,12 +51,12 @@ typedef struct GpuannNode
 	/* the plan: set once */
 	Oid			index_oid;
 	OpExpr	   *distance;		/* indexed expression, operator, query */
-	List	   *limit_exprs;	/* float8 expressions: the operator's value of a row that passes is
+	List	   *limit_lists;	/* threshold_limits(): the operator's value of a row that passes is
 								 * at most the least of them */
 	bool		ordered;		/* rows are wanted in the order of the distance */
 	bool		unbounded;		/* no LIMIT above is a bound */
 	ExprState  *query;
-	List	   *limits;			/* ExprStates of limit_exprs */
+	List	   *limits;			/* NodeLimits of limit_lists */
 	ExprState  *filter;			/* the plan's quals */
 	bool		filter_has_value;	/* the quals, as compiled, take the distance from caseValue */
 	bool		output_has_value;	/* and the target list */
@@ -80,10 +80,13 @@ typedef struct GpuannNode
 	/* the scan under way */
 	bool		prepared;		/* what it asks for is known */
 	bool		nothing_passes; /* by the thresholds */
+	bool		bounded;		/* one of these bounds the scan: its query is the scan's */
 	FirstAnswer first;			/* asked for with those of its siblings */
 	bool		begun;
 	bool		in_order;		/* rows go through the operator's order */
 	uint64		wanted;			/* rows, of a hard bound; else 0 */
+	uint64		skipped;		/* of these, by the OFFSET */
+	bool		in_steps;		/* rows are gathered as for the pages before this one (gather.c) */
 	double		expected;		/* share of the rows judged that passes, by the planner */
 	double		most_distance;	/* no row beyond it passes */
 	bool		gathered;		/* rows come from passed, not from the scan */
@@ -153,13 +156,24 @@ extern void plan_price(PlannerInfo *root, Path *path, const IndexOptInfo *index,
 
 /* ---- threshold.c ---- */
 
-/* A qual that bounds the distance from above. */
+/*
+ * A qual that bounds the distance from above: the value in it is at most the
+ * limit; where it compares something that falls as the value rises, at most
+ * `from` less the limit.
+ */
 typedef struct Threshold
 {
 	RestrictInfo *restriction;
-	Node	   *value;			/* in it: is at most ... */
-	Node	   *limit;			/* ... this, of type float8, but for rounding */
-	bool		falling;		/* the qual compares something that falls as the value rises */
+	Node	   *value;
+	Node	   *limit;			/* of type float8, float4 or numeric */
+	Node	   *query;			/* the value's, if it is not the path's: the threshold holds where
+								 * both are equal; else NULL */
+	bool		falling;
+	bool		strict;			/* less than, rather than at most */
+	bool		folded;			/* the limit is a constant, with all that follows in it */
+	double		from;
+	double		shift;			/* what the qual compares may differ from the value by so much, */
+	double		slack;			/* and so many times the value and 1 */
 } Threshold;
 
 /* Whether a threshold is one that the caller looks for. */
@@ -179,8 +193,18 @@ extern bool threshold_of(PlannerInfo *root, RelOptInfo *rel, RestrictInfo *restr
 extern List *thresholds_of(PlannerInfo *root, RelOptInfo *rel, const ParamPathInfo *param_info,
 						   const OpExpr *distance);
 
-/* Their limits. */
+/* A float8, float4 or numeric as float8; infinite where it is too large. */
+extern double threshold_float8(Datum value, Oid type);
+
+/* What the limit's value, of this type, lets pass: the greatest distance. */
+extern double threshold_limit(const Threshold *threshold, Datum value, Oid type);
+
+/*
+ * Their limits as a plan carries them, a list for each: limit, query or NULL,
+ * `from` (NULL: it does not fall), shift, slack. And back.
+ */
 extern List *threshold_limits(List *thresholds);
+extern void threshold_read_limit(List *limit, Threshold *threshold);
 
 /* ---- sample.c ---- */
 

@@ -25,7 +25,6 @@
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
 #include "optimizer/restrictinfo.h"
-#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
@@ -66,9 +65,10 @@ range_price(PlannerInfo *root, const IndexOptInfo *index, double rows, double lo
 	double		random_page;
 	double		sequential_page;
 	Relation	relation = index_open(index->indexoid, NoLock);
+	const IndexFormat *format = peek_format(relation);
 
 	get_tablespace_page_costs(index->reltablespace, &random_page, &sequential_page);
-	if (table_pages * BLCKSZ < index->tuples * index_format(relation)->vector_bytes)
+	if (format != NULL && table_pages * BLCKSZ < index->tuples * format->vector_bytes)
 		random_page = sequential_page;
 	if (client_would_answer(relation))
 		pages = 0;
@@ -107,19 +107,31 @@ is_for_cosine(const IndexOptInfo *info)
 }
 
 /*
+ * Whether a scan of an index would not fail at once. Where no order is wanted
+ * other plans answer.
+ */
+static bool
+is_readable(const IndexOptInfo *info)
+{
+	Relation	index = index_open(info->indexoid, NoLock);
+	bool		readable = peek_format(index) != NULL;
+
+	index_close(index, NoLock);
+	return readable;
+}
+
+/*
  * Whether a row passes whose distance is NaN: by a falling form, or because
  * NaN is no greater than the limit if that is NaN too.
  */
 static bool
 may_let_nan_pass(const Threshold *threshold)
 {
-	RegProcedure compare = get_opcode(((OpExpr *) threshold->restriction->clause)->opno);
 	Const	   *limit = (Const *) threshold->limit;
 
-	if (threshold->falling)
-		return true;
-	return compare != F_FLOAT8LT && compare != F_FLOAT8GT &&
-		   (!IsA(limit, Const) || limit->constisnull || isnan(DatumGetFloat8(limit->constvalue)));
+	return threshold->falling ||
+		   (!threshold->strict && (!IsA(limit, Const) || limit->constisnull ||
+								   isnan(DatumGetFloat8(limit->constvalue))));
 }
 
 /*
@@ -165,19 +177,39 @@ matches_index(Threshold *threshold, void *context)
 }
 
 /*
+ * The thresholds of the distance found. One whose query is another expression
+ * has a path of its own.
+ */
+static List *
+own_thresholds(const RangeSearch *search, const ParamPathInfo *param_info)
+{
+	List	   *thresholds =
+		thresholds_of(search->root, search->rel, param_info, search->distance);
+	ListCell   *cell;
+
+	foreach(cell, thresholds)
+		if (((Threshold *) lfirst(cell))->query != NULL)
+			thresholds = foreach_delete_current(thresholds, cell);
+	return thresholds;
+}
+
+/*
  * Add a path for the distance found, which these relations must be known for.
  */
 static void
 add_range_path(RangeSearch *search, Relids outer)
 {
 	RelOptInfo *rel = search->rel;
-	ParamPathInfo *param_info = get_baserel_parampathinfo(search->root, rel, outer);
+	ParamPathInfo *param_info;
 	double		loops = loops_of(search->root, outer);
 	List	   *thresholds;
 	double		share;
 	Path		figures = {.type = T_Path};
 
-	thresholds = thresholds_of(search->root, rel, param_info, search->distance);
+	if (!is_readable(search->index))
+		return;
+	param_info = get_baserel_parampathinfo(search->root, rel, outer);
+	thresholds = own_thresholds(search, param_info);
 	figures.parent = rel;
 	figures.pathtarget = rel->reltarget;
 	figures.param_info = param_info;

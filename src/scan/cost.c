@@ -119,25 +119,15 @@ vector_bytes_of(Relation relation)
 static void
 examine_format(Relation relation, PricedIndex *index)
 {
-	const IndexFormat *format;
-	bool		has_lists;
+	const IndexFormat *format = peek_format(relation);
+	bool		has_lists = format != NULL && format_has_lists(format);
 	ListFormat	lists;
 
-	if (!index_is_readable(relation))
-	{
-		index->ef = gpuann_effective_ef_search(relation, false);
-		index->m = GPUANN_DEFAULT_M;
-		index->lists = 0;
-		return;
-	}
-	format = index_format(relation);
-	has_lists = format_has_lists(format);
 	index->ef = gpuann_effective_ef_search(relation, has_lists);
-	index->m = format->m;
+	index->m = format != NULL ? format->m : GPUANN_DEFAULT_M;
 	index->lists = 0;
-	if (!has_lists)
+	if (!has_lists || !list_format_peek(relation, format, &lists))
 		return;
-	list_format_read(relation, format, &lists);
 	index->lists = lists.lists;
 	index->probes = gpuann_effective_probes(relation, lists.lists, 1);
 }

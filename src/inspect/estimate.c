@@ -87,7 +87,8 @@ element_type(Oid type)
 	if (found == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("type %s cannot be indexed by gpuann", format_type_be(type)),
+				 errmsg("type %s cannot be indexed by gpuann",
+						format_type_extended(type, -1, FORMAT_TYPE_ALLOW_INVALID)),
 				 errhint("Types are vector, halfvec and bit.")));
 	return found;
 }

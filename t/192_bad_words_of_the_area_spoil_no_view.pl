@@ -58,7 +58,8 @@ sub in_order
 	is(figure($node, "scans || ' ' || coalesce(stats_reset::text, 'null')"), "$scans null", "$what: the view of indexes is in order");
 }
 
-foreach my $word (-9223372036854775808, 9223372036854775807, 9223372036854775806, 9300000000000000000 - 2**63, -210866803200000001, 1)
+# Too early, as -infinity, and what has no counterpart in PostgreSQL's microseconds since 2000; then one that is shown.
+foreach my $word (-210866803200000001, -9222425352054775808, -9223372036854775808, 1)
 {
 	$node->safe_psql('postgres', "SELECT gpuann_stat_reset('items_v')");
 	by_server($node);
@@ -66,7 +67,11 @@ foreach my $word (-9223372036854775808, 9223372036854775807, 9223372036854775806
 	my $reset = $node->safe_psql('postgres', "SELECT (extract(epoch FROM stats_reset) * 1000000)::bigint FROM pg_stat_gpuann");
 
 	is(replace($reset, $word), 1, "$word is where the counters were reset");
-	next if $word == 1 && is(figure($node, "stats_reset = 'epoch'::timestamptz + '1 microsecond'"), 't', 'a timestamp is shown');
+	if ($word == 1)
+	{
+		is(figure($node, "stats_reset = 'epoch'::timestamptz + '1 microsecond'"), 't', 'a timestamp is shown');
+		next;
+	}
 	in_order($word, $scans);
 	$node->restart;
 	ok(await_server($node), 'the server is back');
@@ -77,7 +82,7 @@ foreach my $word (-9223372036854775808, 9223372036854775807, 9223372036854775806
 # When the server was started.
 my $started = $node->safe_psql('postgres', 'SELECT extract(epoch FROM started)::bigint FROM gpuann_server_status');
 
-foreach my $word (-9223372036854775808, 9223372036854775807, 9223372036854, 9223371000000, -210866803201)
+foreach my $word (-9223372036854775808, 9223372036854775807, 9223372036855, -210866803201)
 {
 	cmp_ok(replace($started, $word), '>=', 1, "$word is where the server was started");
 	is(status($node, "state || ' ' || coalesce(started::text, 'null') || ' ' || coalesce(uptime::text, 'null')"), 'ready null null',

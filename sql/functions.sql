@@ -71,6 +71,8 @@ SELECT gpuann_estimate(1000, 0);
 SELECT gpuann_estimate(-1, 3);
 SELECT gpuann_estimate(2000000000, 16000);
 SELECT gpuann_estimate(1000, 3, 'text');
+SELECT gpuann_estimate(1000, 3, 0::oid::regtype);
+SELECT gpuann_estimate(1000, 3, 4294967295::oid::regtype);
 SELECT gpuann_estimate(1000, 3, 'vector', '{m=1000}');
 SELECT gpuann_estimate(1000, 3, 'vector', '{unknown=1}');
 SELECT gpuann_estimate(1000, 3, 'vector', '{m=64}');

@@ -15,6 +15,7 @@
 #ifndef GPUANN_EMULATE_CUDA_RUNTIME_H
 #define GPUANN_EMULATE_CUDA_RUNTIME_H
 
+#include <atomic>
 #include <functional>
 #include <math.h>
 #include <stddef.h>
@@ -367,6 +368,11 @@ extern void emulate_enqueue(cudaStream_t stream, std::function<void()> act);
 
 /* A kernel is launched with so much dynamic shared memory: may it be? */
 extern void emulate_share(const void *kernel, size_t shared);
+
+/* The device hangs from now on; copies from or to ordinary memory so far. */
+extern void emulate_stall();
+extern std::atomic<unsigned long> emulate_pageable;
+extern bool emulate_is_pageable(const void *memory);
 
 /* Launch a kernel: arguments are copied now, as a launch does. */
 template <typename... P, typename... A>

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cuda/engine/internal.h"
+#include "cuda/engine/patience.h"
 
 #define LOOKAHEAD 4u	/* tasks */
 #define ASK_US 2000u	/* how often CUDA is asked whether a batch stream still works */
@@ -131,6 +132,23 @@ end_task(CudaEngine *engine, BatchStream *bstream, uint32_t i, bool polled)
 }
 
 /*
+ * Whether a batch should have ended by now. It may wait for those that the
+ * device works on beside it, so that it has the time of their work, too.
+ */
+static bool
+batch_is_overdue(const CudaEngine *engine, const BatchStream *bstream, uint64_t now)
+{
+	uint64_t explained = patience_base_us();
+
+	if (now - bstream->launched_us <= explained)
+		return false;
+	for (uint32_t i = 0; i < BATCH_STREAMS; i++)
+		if (engine->streams[i].busy && !engine->streams[i].ended)
+			explained += engine->streams[i].work_us;
+	return now - bstream->launched_us > explained;
+}
+
+/*
  * Whether a batch stream's batch is over. Asks the driver now and then, because
  * a device that failed raises no flag.
  */
@@ -149,7 +167,7 @@ batch_is_over(CudaEngine *engine, BatchStream *bstream)
 	state = cudaStreamQuery(bstream->stream);
 	if (state == cudaErrorNotReady)
 	{
-		if (now - bstream->launched_us > bstream->patience_us)
+		if (batch_is_overdue(engine, bstream, now))
 			gpu_check(&engine->failure, cudaErrorUnknown, "a batch that does not end");
 		return false;
 	}

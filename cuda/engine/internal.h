@@ -29,25 +29,15 @@
 #define INPUT_ROOM (STREAM_QUERIES * sizeof(DeviceQuery) + 256 + VECTOR_ROOM)
 #define RESULT_ROOM (1u << 18)			/* results of a batch */
 #define TRACE_ROOM (1u << 20)			/* entries of a batch's traces */
-#define BITMAP_STAGED ((size_t) 2 << 20) /* bytes of a batch's bitmaps that go through pinned
-										  * memory */
+/* bytes of a batch's bitmaps that go through pinned memory at once */
+#ifdef EMULATED
+#define BITMAP_STAGED ((size_t) 4 << 10)
+#else
+#define BITMAP_STAGED ((size_t) 2 << 20)
+#endif
 #define STATE_ROOM ((size_t) 64 << 20)	/* bytes of lists, sets and tables of a batch */
 
 #define LISTS_ROOM (STATE_ROOM / 4)	/* of it: lists that many pending rows leave */
-
-/*
- * A batch that has not ended after so long will not end: what walks take is
- * milliseconds. To it come microseconds for what a batch may have to read (an
- * exact search of a large table, many long walks), at a pace that the slowest
- * device exceeds a hundredfold.
- */
-#ifdef EMULATED
-#define STREAM_PATIENCE_US (120ull * 1000 * 1000)
-#define STREAM_PACE 10u /* bytes in a microsecond */
-#else
-#define STREAM_PATIENCE_US (10ull * 1000 * 1000)
-#define STREAM_PACE 10000u
-#endif
 
 #define SEEDS_ROOM 65536u /* seeds of a mirror, at most (src/engine/prune.h) */
 #define PIECES 4u						/* pieces of jobs in flight */
@@ -226,7 +216,7 @@ struct BatchStream
 						  * Atomic */
 	uint64_t started_us;
 	uint64_t launched_us; /* the same, or when its last part was launched (host_rows.cu) */
-	uint64_t patience_us; /* how long after that the batch must have ended */
+	uint64_t work_us; /* how long after that its work may take (patience.h) */
 	uint64_t asked_us; /* when CUDA was last asked how the batch stream fares */
 	uint64_t ended_us; /* when the owner saw it */
 	CudaMirror *mirror;
@@ -251,6 +241,7 @@ struct BatchStream
 	uint64_t submitted_us;
 
 	bool last_part;		/* of a batch in tiles, the last is on its way */
+	size_t bitmaps_staged; /* bytes of the batch's bitmaps that have been staged: CUDA's thread */
 	bool read_in_place; /* the device reads its input from pinned memory */
 
 	/* pinned */
@@ -301,6 +292,7 @@ typedef enum JobStage
 	STAGE_FLOATS,  /* centroids and codebook are on their way */
 	STAGE_TRAIN,   /* or are made */
 	STAGE_ROWS,	   /* rows are on their way */
+	STAGE_STATES,  /* the host's states of appended rows are written */
 	STAGE_SEEDS,   /* seeds are */
 	STAGE_PENDING, /* the new list of pending slots is */
 	STAGE_JUDGE,   /* codes are judged by the graph */
@@ -329,9 +321,11 @@ struct CudaJob
 	LinkWork *work;		/* what it is at (link.cu) */
 	ListsWork *lists;	/* likewise (lists_jobs.cu) */
 	ListsTrain *train;	/* likewise (lists_train_job.cu) */
-	uint32_t *pending; /* the list to be, without what this job links */
-	uint32_t npending;
+	uint32_t npending; /* slots: appended and on their way, or left on the list */
 	bool has_pending;
+	uint32_t marked;  /* slots that it links and that are called linked */
+	uint32_t scanned; /* slots of the list, or appended rows, that were gone through */
+	uint32_t ndead;	  /* of these rows */
 	uint32_t *seeds;
 	uint32_t nseeds;
 	bool has_seeds;
@@ -587,6 +581,17 @@ extern uint32_t host_rows_queries(uint32_t max_k);
 extern bool host_rows_begin(CudaEngine *engine, BatchStream *bstream, const ExactLaunch *launch);
 extern bool host_rows_more(const CudaEngine *engine);
 extern bool host_rows_continue(CudaEngine *engine, BatchStream *bstream);
+/*
+ * Rows that a part of a batch in tiles searches, and bytes that it brings, at
+ * most.
+ */
+extern void host_rows_part(const CudaEngine *engine, const CudaMirror *mirror, uint64_t *rows,
+						   uint64_t *bytes);
+/*
+ * Bytes that a query whose filter lets few rows pass reads in host memory, at
+ * most.
+ */
+extern uint64_t host_rows_passing_bytes(const CudaMirror *mirror);
 /* A batch stream's batch is over; returns its tiles. */
 extern uint32_t host_rows_end(CudaEngine *engine, BatchStream *bstream);
 

@@ -26,7 +26,7 @@
 #define SAMPLE_OF_CODEWORD	64	/* the same for codewords of pq */
 #define LEAST_SAMPLE	10000
 #define CHUNK_ROWS		16384	/* rows assigned at once, at most */
-#define ITEM_ROWS		256		/* ... by a thread */
+#define ITEM_ROWS		64		/* ... by a thread: all wait for the last */
 
 /* Memory of the build, in bytes. */
 static Size

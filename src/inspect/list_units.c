@@ -40,6 +40,7 @@ typedef struct UnitsCall
 	uint64		capacity;		/* bytes of a unit, or 0 */
 	ListLoad   *loads;			/* of lists */
 	ListLoad   *by_rows;		/* the same, were lists probed in proportion to their rows */
+	CaughtInterrupt *caught;	/* while lists are placed */
 } UnitsCall;
 
 /* What is said of a unit. */
@@ -86,10 +87,7 @@ read_probes(UnitsCall *call, ArrayType *array)
 	}
 }
 
-/*
- * Refuse what would take long without an interrupt: each copy of a list looks
- * at all units.
- */
+/* Refuse what would take seconds: each copy of a list looks at all units. */
 static void
 check_effort(const UnitsCall *call)
 {
@@ -149,6 +147,8 @@ call_begin(FunctionCallInfo fcinfo, UnitsCall *call)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("units must be between 1 and %u", UNITS_MOST)));
 	memset(call, 0, sizeof(*call));
+	call->caught = palloc0(sizeof(CaughtInterrupt));
+	call->caught->memory = CurrentMemoryContext;
 	call->units = (uint32) PG_GETARG_INT32(1);
 	call->copies = copy_rule(text_to_cstring(PG_GETARG_TEXT_PP(2)));
 	if (!PG_ARGISNULL(3) && PG_GETARG_INT64(3) < 1)
@@ -173,10 +173,13 @@ place(const UnitsCall *call, const ListLoad *loads, CopyRule rule, bool may_not_
 						  .nlists = call->lists,
 						  .units = call->units,
 						  .capacity = rule == COPIES_SCATTERED ? 0 : call->capacity,
-						  .copies = rule};
+						  .copies = rule,
+						  .interrupted = interrupt_caught,
+						  .context = call->caught};
 	EngineError error;
 	UnitPlacement *placement = placement_create(&spec, &error);
 
+	interrupt_rethrow(call->caught);
 	if (placement == NULL && !(may_not_fit && error.status == ENGINE_UNSUPPORTED))
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_RESOURCES), errmsg("%s", error.text)));
 	return placement;
@@ -228,6 +231,7 @@ place_and_tell(const UnitsCall *call, const ListLoad *expected, CopyRule rule, U
 	if (placement != NULL && !as_is && !placement_predict(placement, call->loads))
 	{
 		placement_free(placement);
+		interrupt_rethrow(call->caught);
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
 	}
 	for (uint32 unit = 0; unit < call->units; unit++)

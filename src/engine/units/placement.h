@@ -53,6 +53,8 @@ typedef struct PlacementSpec
 	uint32_t	units;			/* 1 .. UNITS_MOST */
 	uint64_t	capacity;		/* bytes of a unit; 0: no limit */
 	CopyRule	copies;
+	bool		(*interrupted) (void *context); /* asked for each list at least: give up; or NULL */
+	void	   *context;
 } PlacementSpec;
 
 /* The units of a list, in the order in which they got it. */
@@ -75,12 +77,15 @@ typedef struct UnitPlacement
 	uint64_t   *stored;			/* bytes of each unit */
 	double		mean;			/* of load */
 	double		threshold;		/* no load is above this times the mean */
+	bool		(*interrupted) (void *context); /* as in the spec */
+	void	   *context;
+	bool		stopped;		/* it was interrupted */
 } UnitPlacement;
 
 /*
  * Place lists, those of most work first. NULL and ENGINE_UNSUPPORTED if a list
  * fits on no unit, ENGINE_NO_MEMORY if memory is short, ENGINE_INVALID for
- * numbers that make no sense.
+ * numbers that make no sense, ENGINE_CANCELLED if interrupted.
  */
 extern UnitPlacement *placement_create(const PlacementSpec *spec, EngineError *error);
 extern void placement_free(UnitPlacement *placement);
@@ -116,7 +121,10 @@ extern uint32_t placement_mend(UnitPlacement *placement, const ListLoad *lists, 
 
 /* placement.c, for placement_mend.c */
 
-/* Predict loads and their mean anew, and count bytes; false: out of memory. */
+/*
+ * Predict loads and their mean anew, and count bytes; false: out of memory, or
+ * interrupted.
+ */
 extern bool placement_predict(UnitPlacement *placement, const ListLoad *lists);
 extern uint32_t placement_copies(const UnitPlacement *placement, const ListLoad *list);
 extern bool placement_room(const UnitPlacement *placement, uint32_t unit, const ListLoad *list);

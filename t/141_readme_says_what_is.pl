@@ -60,7 +60,7 @@ foreach my $name (sort keys %told)
 	{
 		is($range, $least, "$name: its values");
 	}
-	is($effect =~ s/^superuser\b.*/superuser/r, $contexts{$context}, "$name: when it takes effect") if @{ $told{$name} } > 4;
+	is($effect =~ s/^superuser\b.*/superuser/r, $contexts{$context}, "$name: when it takes effect") if @{ $told{$name} } > 5;
 }
 
 # Developer settings say so, to PostgreSQL too.

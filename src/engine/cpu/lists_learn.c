@@ -24,6 +24,8 @@ spread_item(void *context, uint32_t item, Worker *worker)
 	const Spread *spread = context;
 
 	spread->work(spread->argument, item);
+	/* so that who waits sees that it gets on */
+	atomic_fetch_add(&spread->job->watch.done, 1);
 }
 
 /* TrainControl: run items as a phase. */

@@ -39,6 +39,7 @@ spread_work(void *context, void (*work) (void *argument, uint32_t item), void *a
 
 	spread->work = work;
 	spread->argument = argument;
+	atomic_fetch_add(&spread->job->watch.total, count);
 	phase_run(spread->worker, &phase, threads > 0 ? threads : spread->worker->engine->nthreads);
 }
 

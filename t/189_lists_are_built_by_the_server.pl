@@ -272,6 +272,20 @@ foreach my $fault ('lie_link=2', 'lie_link=4', 'lie_link=5', 'lie_link=8')
 	faults('');
 	follows($fault);
 }
+SKIP:
+{
+	skip 'no fault points', 1 if $session->query('SHOW gpuann.fault')->{error} ne '';
+	# The mirror has rows in lists that the pages do not have.
+	$session->rows($reindex);
+	$node->append_conf('postgresql.conf', "gpuann.fault = 'worker-list-coded error'");
+	$node->reload;
+	fill_rows($node, 80001, 81500, $dims);
+	ok(await('the worker fails', sub { log_count($node, qr/ERROR:.*worker-list-coded/) > 0 }), 'a worker fails before it writes');
+	$node->append_conf('postgresql.conf', "gpuann.fault = ''");
+	$node->reload;
+	await_linked('cut short');
+	follows('cut short');
+}
 $session->rows($reindex);
 faults('hold_link=1');
 fill_rows($node, 90001, 91500, $dims);

@@ -255,7 +255,7 @@ code_by_server(ListAdding *adding)
 	qsort(adding->added, count, sizeof(AddedRow), by_slot);
 	if (!link_chunk(adding))
 		return false;
-	FAULT_POINT("link-list-coded");
+	FAULT_POINT("worker-list-coded");
 	channel = shared_channel((uint32) adding->server->channel);
 	distance = *(const volatile double *) &channel->out_distance;
 	if (*(const volatile uint32_t *) &channel->out_count != count || !(distance >= 0))

@@ -83,6 +83,8 @@ check_codes(const World *world, const ListSpec *spec, const LinkResult *link, co
 	CHECK(link->code_bytes == quantizer_code_bytes(&shape), "codes of %u bytes", link->code_bytes);
 	CHECK(nearest, "a row is not in the list of its nearest centroid");
 	CHECK(equal, "a link's code is not the quantizer's");
+	CHECK(fabs(link->distance - residuals) <= residuals * 1e-12,
+		  "the rows are %.17g from their centroids, not %.17g", residuals, link->distance);
 	CHECK(errors < residuals * (spec->quantizer == QUANTIZER_RABITQ && spec->bits == 1 ? 1 : 0.5),
 		  "decoded rows are %g from theirs, centroids %g", errors, residuals);
 }

@@ -155,7 +155,7 @@ typedef struct ChannelWork
 
 	ChannelSearch search;
 
-	/* result of the last CHANNEL_LINK, kept for fetches */
+	/* result of the last CHANNEL_LINK, REPAIR or TRAIN, kept for fetches */
 	JobId		link;			/* 0: none */
 	MirrorId	link_mirror;
 	int32_t		link_owner;

@@ -364,7 +364,7 @@ model_exact(const World *world, const EngineQuery *query, uint32_t rows, SearchR
 	return count;
 }
 
-/* The list of a walk: sorted, at most ef. */
+/* The list of a walk: sorted, at most so many. */
 typedef struct WalkList
 {
 	SearchResult *entries;		/* version: 1 once expanded */
@@ -383,12 +383,39 @@ list_enter(WalkList *list, SearchResult entry)
 	qsort(list->entries, list->count, sizeof(SearchResult), compare_results);
 }
 
+/*
+ * Leave out of a sorted list what is neither among the first `ef` nor, of the
+ * slots with its vector, the first, with fewer than `ef` such before it.
+ */
+static void
+list_drop_copies(const World *world, WalkList *list, uint32_t ef)
+{
+	uint32_t	kept = 0;
+	uint32_t	rows = 0;
+
+	for (uint32_t i = 0; i < list->count; i++)
+	{
+		const SearchResult entry = list->entries[i];
+		bool		copy = false;
+
+		for (uint32_t j = 0; j < i && !copy; j++)
+			copy = list->entries[j].distance == entry.distance &&
+				memcmp(world_vector(world, list->entries[j].slot), world_vector(world, entry.slot),
+					   world->vector_bytes) == 0;
+		if (i < ef || (!copy && rows < ef))
+			list->entries[kept++] = entry;
+		rows += !copy;
+	}
+	list->count = kept;
+}
+
 /* What a walk has: its list, the slots seen, the answers apart. */
 typedef struct Walking
 {
 	const World *world;
 	const EngineQuery *query;
-	WalkList	list;
+	uint32_t	ef;
+	WalkList	list;			/* at most ef slots, and ef rows */
 	WalkList	apart;
 	bool	   *seen;
 } Walking;
@@ -404,6 +431,7 @@ meet(Walking *walking, uint32_t slot)
 	entry.distance =
 		model_distance(walking->world, walking->query->vector, world_vector(walking->world, slot));
 	list_enter(&walking->list, entry);
+	list_drop_copies(walking->world, &walking->list, walking->ef);
 	if (admitted(walking->world, walking->query, slot) &&
 		after_bound(walking->query, entry.distance, slot))
 		list_enter(&walking->apart, entry);
@@ -447,12 +475,13 @@ model_walk(const World *world, const EngineQuery *query, ModelWalk *walk)
 	uint32_t   *rows = allocate((size_t) world->rows * world->degree * sizeof(uint32_t));
 	uint32_t   *slots = allocate(world->rows * sizeof(uint32_t));
 	uint32_t   *versions = allocate(world->rows * sizeof(uint32_t));
-	Walking		walking = {world, query, {NULL, 0, ef}, {NULL, 0, ef}, allocate(world->rows)};
+	Walking		walking = {world,			  query, ef, {NULL, 0, 2 * ef + 1}, {NULL, 0, ef},
+						   allocate(world->rows)};
 	SearchResult *next;
 	EngineError error = {0};
 
 	memset(walk, 0, sizeof(*walk));
-	walking.list.entries = allocate((ef + 1) * sizeof(SearchResult));
+	walking.list.entries = allocate((2 * ef + 1) * sizeof(SearchResult));
 	walking.apart.entries = allocate((ef + 1) * sizeof(SearchResult));
 	walk->trace = allocate(world->rows * sizeof(uint32_t));
 	for (uint32_t slot = 0; slot < world->rows; slot++)

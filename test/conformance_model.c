@@ -101,6 +101,21 @@ variant_element(const World *world, uint64_t variant, uint32_t i)
 	return floor(fmax(-2047, fmin(2047, sum))) / 1024.0;
 }
 
+/* Store an element of a vector; of bits, whether it is above 0. */
+static void
+store_element(const World *world, void *out, uint32_t i, double value)
+{
+	unsigned char *byte = (unsigned char *) out + i / 8;
+	unsigned char bit = (unsigned char) (1 << (7 - i % 8));
+
+	if (world->type == ELEMENT_BIT)
+		*byte = (unsigned char) (value > 0 ? *byte | bit : *byte & ~bit);
+	else if (world->type == ELEMENT_FLOAT)
+		((float *) out)[i] = (float) value;
+	else
+		((uint16_t *) out)[i] = half_of(value);
+}
+
 /*
  * The vector that a variant stands for; of bits, those where its elements are
  * above zero.
@@ -108,19 +123,15 @@ variant_element(const World *world, uint64_t variant, uint32_t i)
 void
 make_vector(const World *world, uint64_t variant, void *out)
 {
-	if (world->type == ELEMENT_BIT)
-		memset(out, 0, engine_vector_bytes(world->type, world->dims));
+	memset(out, 0, world->vector_bytes);
 	for (uint32_t i = 0; i < world->dims; i++)
-	{
-		double		value = variant_element(world, variant, i);
+		store_element(world, out, i, variant_element(world, variant, i));
+}
 
-		if (world->type == ELEMENT_BIT)
-			((unsigned char *) out)[i / 8] |= (unsigned char) ((value > 0) << (7 - i % 8));
-		else if (world->type == ELEMENT_FLOAT)
-			((float *) out)[i] = (float) value;
-		else
-			((uint16_t *) out)[i] = half_of(value);
-	}
+void
+world_set_element(World *world, uint32_t slot, uint32_t i, double value)
+{
+	store_element(world, world->vectors + slot * world->vector_bytes, i, value);
 }
 
 /*
@@ -456,7 +467,7 @@ walk_answer(Walking *walking, ModelWalk *walk)
 	const WalkList *from = apart ? &walking->apart : &walking->list;
 
 	walk->results = allocate(query->k * sizeof(SearchResult));
-	for (uint32_t i = 0; i < from->count && walk->count < query->k; i++)
+	for (uint32_t i = 0; i < from->count && i < walking->ef && walk->count < query->k; i++)
 	{
 		SearchResult entry = from->entries[i];
 

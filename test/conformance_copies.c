@@ -15,7 +15,7 @@
 #define COMMON		3.625		/* the element that all rows share: about as long as the others */
 #define COMMON_BITS	32
 #define EF			40			/* fewer than there are copies */
-#define MOST_LOST	200			/* one row of so many may be lost */
+#define MOST_LOST	100			/* one row of so many may be lost */
 #define STEP		(options.quick ? 5 : 1)	/* between rows that are asked for */
 #define AT_ONCE		32
 

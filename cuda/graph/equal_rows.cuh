@@ -228,8 +228,8 @@ keep_rows_and_copies(const ComparedRows &compared, WalkOf<E> *walk, WalkShared *
 		E entry = i < walk->count ? walk->list[i] : 0;
 		bool first = i < walk->count && walk->other[i] == 0;
 		uint32_t firsts = __ballot_sync(FULL_WARP, first);
-		bool keeps = i < walk->count &&
-					 (i < walk->ef || (first && rows + (uint32_t) __popc(firsts & below) < walk->ef));
+		bool keeps = i < walk->count && (i < walk->ef || first) &&
+					 (i < walk->ef || rows + (uint32_t) __popc(firsts & below) < walk->ef);
 		uint32_t keeping = __ballot_sync(FULL_WARP, keeps);
 
 		if (keeps)

@@ -31,8 +31,8 @@
  *					has left the list cannot return, so forgetting it costs a
  *					distance, never an answer) in whose place the ranked answers
  *					come at the end
- * Bytes of state: 16 ef (32 ef with answers apart; twice that in reference
- * mode) + max(4 x 2^q, 24 x 2^p), 2^q >= 2 (ef (twice with answers apart) +
+ * Bytes of state: 16 ef (32 ef with answers apart; four times that and a round
+ * in reference mode) + max(4 x 2^q, 24 x 2^p), 2^q >= 2 (ef (twice with answers apart) +
  * tile), 2^p >= what is ranked exactly: of codes max(2 k, 32), of rows ef.
  * Reads as graph_search_codes.cu, of rows instead of codes their bytes; with a
  * bound also the rows of what is admitted. Bound: latency of a round;

@@ -630,7 +630,8 @@ graph_walk_all(const MirrorView &mirror, const BatchView &batch, const GraphLayo
 		if (walk->part == WALK_DISTINCT && !parents.pivots)
 			drop_copies(compared_rows<By>(mirror), walk->list, walk->count, walk->candidates,
 						&shared->walk.found[walk->round & 1]);
-		merge_candidates(walk, &shared->walk, parents, By::MEASURE == MEASURE_EXACT ? ~0u : walk->ef);
+		merge_candidates(walk, &shared->walk, parents,
+						 By::MEASURE == MEASURE_EXACT ? ~0u : walk->ef);
 		if (By::MEASURE == MEASURE_EXACT)
 			keep_rows_and_copies(compared_rows<By>(mirror), walk, &shared->walk);
 		walk->round++;

@@ -8,7 +8,9 @@
  * between their codes (link_codes.cuh). What differs from a query: rows at the
  * distance of the row to itself (its duplicates) do not enter the list. A
  * quarter of the degree of them is kept, a random one in each place, and a few
- * are expanded; so thousands of equal rows cost no more than others. Candidates
+ * are expanded; so thousands of equal rows cost no more than others. Copies of
+ * other rows are kept out of the list where they are many (equal_rows.cuh), for
+ * they would leave the row no other candidates. Candidates
  * are the list, and of the first expansions those that left it: far rows, some
  * of which become the graph's long edges.
  *

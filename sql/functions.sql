@@ -44,7 +44,7 @@ SELECT count(*) FROM hot;
 SELECT gpuann_check('hot_v', true);
 COMMIT;
 
--- recall: of the table's own rows, the row asked about not counted
+-- recall: of the table's own rows
 SELECT samples_asked, recall > 0.9 AS good, worst_recall <= recall AS worst, visited > 0 AS visited, mean_time > 0 AS timed, mean_exact_time > 0 AS exact_timed
 FROM gpuann_recall('things_v', 50, 10, 200);
 SELECT samples_asked, recall > 0.9 AS good FROM gpuann_recall('things_some', samples => 20, k => 5, ef => 200);

@@ -38,6 +38,7 @@
 #include <math.h>
 
 #include "cuda/graph/answers.cuh"
+#include "cuda/graph/equal_rows.cuh"
 
 #define LEAST_TILE (WALK_MOST_WARPS * WALK_MOST_WIDTH) /* every warp notes its parents in its
 													    * share */
@@ -46,6 +47,43 @@
 #define MOST_THREADS (WALK_MOST_WARPS * WARP)
 #define LONG_CODE 512u /* bytes from which on a query that has an SM to itself has all the warps */
 #define WALK_SHARED_MOST (64u * 1024) /* of a query: what is larger is left to graph_search.cu */
+
+/*
+ * The whole walk, from the seeds to a list without unexpanded slots. All
+ * threads, after a barrier.
+ */
+template <int TERM, uint32_t TEAM, uint32_t ROWS, bool ROTATED>
+__device__ static inline void
+walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &asked,
+		 const uint4 *query, Walk *walk, WalkShared *shared)
+{
+	uint32_t seeded = 0;
+
+#pragma unroll 1
+	for (;;)
+	{
+		Parents parents;
+		uint32_t total;
+
+		if (!next_round(mirror, asked, shared, layout.width, walk, &seeded, &parents, &total))
+		{
+			if (asked.max_iterations != 0 ||
+				!begin_next_part(coded_rows(mirror), walk, shared,
+								 ranked_entries(asked.k, asked.ef), &seeded))
+				return;
+			continue;
+		}
+		list_make_room(walk, total);
+		look_at<TERM, TEAM, ROWS, ROTATED>(mirror, layout, *walk, shared, query, parents, total);
+		__syncthreads();
+		if (walk->part == WALK_DISTINCT && !parents.pivots)
+			drop_copies(coded_rows(mirror), walk->list, walk->count, walk->candidates,
+						&shared->found[walk->round & 1]);
+		merge_round(walk, shared, parents);
+		walk->round++;
+		__syncthreads();
+	}
+}
 
 /* Lay out a walk and its answers in a block's shared memory. */
 __device__ static inline void
@@ -98,11 +136,12 @@ __launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const Ba
 	if (threadIdx.x == 0)
 	{
 		shared.found[0] = shared.found[1] = shared.fresh = shared.most = 0;
-		shared.open_from = 0;
+		shared.open_from = shared.gathered = 0;
 	}
 	query = load_query<T>(mirror, batch.vectors + (size_t) blockIdx.x * mirror.stride,
 						  (float *) memory, &shared.norm);
-	walk.ef = asked.ef;
+	walk.ef = walk.room = asked.ef;
+	walk.part = WALK_PLAIN;
 	if constexpr (ROTATED)
 	{
 		/* it is rotated where list and set are to be */

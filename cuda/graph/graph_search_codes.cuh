@@ -40,10 +40,18 @@ struct WalkShared
 	uint32_t found[2]; /* candidates of a round; rounds alternate */
 	uint32_t fresh;	   /* slots measured so far */
 	uint32_t open_from;
-	uint32_t gathered; /* pending rows of a tile */
+	uint32_t gathered; /* pending rows of a tile; before, copies in the list */
 	uint32_t entered;
 	uint32_t live;
 	uint32_t most; /* of the query's elements, as the bits of a float */
+};
+
+/* Parts of a walk; equal_rows.cuh has the rules. */
+enum WalkPart
+{
+	WALK_PLAIN,	   /* as if there were no copies of rows */
+	WALK_DISTINCT, /* anew, without copies */
+	WALK_COPIES	   /* on from there, with copies of the nearest */
 };
 
 /*
@@ -61,6 +69,8 @@ struct WalkOf
 	uint32_t places;
 	uint32_t count;	 /* entries of the list */
 	uint32_t ef;
+	uint32_t room; /* entries of a full list: ef, but in reference mode */
+	WalkPart part;
 	uint32_t measured;	/* slots, up to the last round */
 	uint32_t forgotten; /* of them, those that the set no longer counts; may wrap */
 	uint32_t round;
@@ -108,16 +118,13 @@ codes_see(const WalkOf<E> &walk, uint32_t slot)
 }
 
 /*
- * Make sure that the set has room for `more` slots: empty it and put the list
- * back if it has not; returns whether it was emptied. All threads, after a
- * barrier; ends with one if it was.
+ * Empty the set and put the list back. All threads, after a barrier; ends with
+ * one.
  */
 template <class E>
-__device__ static inline bool
-list_make_room(WalkOf<E> *walk, uint32_t more)
+__device__ static inline void
+list_refill_set(WalkOf<E> *walk)
 {
-	if (walk->measured - walk->forgotten + more <= walk->places / 8 * 5)
-		return false;
 	for (uint32_t i = threadIdx.x; i < walk->places / 4; i += blockDim.x)
 		((uint4 *) walk->table)[i] = make_uint4(NO_SLOT, NO_SLOT, NO_SLOT, NO_SLOT);
 	__syncthreads();
@@ -125,6 +132,20 @@ list_make_room(WalkOf<E> *walk, uint32_t more)
 		codes_see(*walk, slot_of(walk->list[i]));
 	__syncthreads();
 	walk->forgotten = walk->measured - walk->count;
+}
+
+/*
+ * Make sure that the set has room for `more` slots: refill it if it has not;
+ * returns whether it was refilled. All threads, after a barrier; ends with one
+ * if it was.
+ */
+template <class E>
+__device__ static inline bool
+list_make_room(WalkOf<E> *walk, uint32_t more)
+{
+	if (walk->measured - walk->forgotten + more <= walk->places / 8 * 5)
+		return false;
+	list_refill_set(walk);
 	return true;
 }
 
@@ -151,7 +172,7 @@ codes_offer(const MirrorView &mirror, const WalkOf<E> &walk, WalkShared *shared,
 			uint32_t slot, bool prefetch)
 {
 	E entry = entry_of(key, slot);
-	bool enters = has && (walk.count < walk.ef || entry < walk.list[walk.ef - 1]);
+	bool enters = has && (walk.count < walk.room || entry < walk.list[walk.room - 1]);
 	uint32_t ballot = __ballot_sync(FULL_WARP, enters);
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t place = 0;
@@ -583,31 +604,6 @@ next_round(const MirrorView &mirror, const DeviceQuery &asked, const WalkShared 
 		*total = parents->count * mirror.degree;
 	}
 	return true;
-}
-
-/* The whole walk, from the seeds to a list without unexpanded slots. */
-template <int TERM, uint32_t TEAM, uint32_t ROWS, bool ROTATED>
-__device__ static inline void
-walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &asked,
-		 const uint4 *query, Walk *walk, WalkShared *shared)
-{
-	uint32_t seeded = 0;
-
-#pragma unroll 1
-	for (;;)
-	{
-		Parents parents;
-		uint32_t total;
-
-		if (!next_round(mirror, asked, shared, layout.width, walk, &seeded, &parents, &total))
-			return;
-		list_make_room(walk, total);
-		look_at<TERM, TEAM, ROWS, ROTATED>(mirror, layout, *walk, shared, query, parents, total);
-		__syncthreads();
-		merge_round(walk, shared, parents);
-		walk->round++;
-		__syncthreads();
-	}
 }
 
 /*

@@ -32,8 +32,9 @@
  *					distance, never an answer) in whose place the ranked answers
  *					come at the end
  * Bytes of state: 16 ef (32 ef with answers apart; four times that and a round
- * in reference mode) + max(4 x 2^q, 24 x 2^p), 2^q >= 2 (ef (twice with answers apart) +
- * tile), 2^p >= what is ranked exactly: of codes max(2 k, 32), of rows ef.
+ * in reference mode) + max(4 x 2^q, 24 x 2^p), 2^q >= 2 (ef (twice with answers
+ * apart or in reference mode) + tile), 2^p >= what is ranked exactly: of codes
+ * max(2 k, 32), of rows ef.
  * Reads as graph_search_codes.cu, of rows instead of codes their bytes; with a
  * bound also the rows of what is admitted. Bound: latency of a round;
  * candidates are sorted and merged by binary search. Launched by batch.cu.

@@ -111,7 +111,8 @@ gpuann-server: $(SERVER_OBJS) $(ENGINE_OBJS)
 # Machine code for each architecture, and PTX of the first, which serves those between and after them too. Compressed as far as it goes, to a fifth; drivers
 # of CUDA 12.4 and later read that.
 
-CUDA_ARCHS ?= 80 90 100 120
+CUDA_DEFAULT_ARCHS = 80 90 100 120
+CUDA_ARCHS ?= $(CUDA_DEFAULT_ARCHS)
 comma := ,
 ifneq ($(NVCC),)
 CUDA_KNOWN_ARCHS := $(patsubst sm_%,%,$(shell $(NVCC) --list-gpu-code 2>/dev/null))
@@ -157,9 +158,17 @@ include tools/test-programs.mk
 
 # --- Benchmarks -----------------------------------------------------------------------------------------------------
 
-.PHONY: bench-programs
-bench-programs: $(patsubst bench/%.c,bench/build/%,$(filter-out %_engine.c $(if $(wildcard $(includedir)/libpq-fe.h),,bench/ask.c),$(wildcard bench/*.c))) \
+BENCH_PROGRAMS = $(patsubst bench/%.c,bench/build/%,$(filter-out %_engine.c $(if $(wildcard $(includedir)/libpq-fe.h),,bench/ask.c),$(wildcard bench/*.c))) \
 	$(patsubst bench/%.c,bench/build/%.so,$(wildcard bench/*_engine.c)) $(if $(NVCC),bench/build/select bench/build/song bench/build/lists bench/build/lists_code bench/build/cooc_scan)
+
+.PHONY: bench-programs
+bench-programs: $(BENCH_PROGRAMS)
+
+# What a GPU host is sent of programs (tools/gpu-bundle), and their names; with the library for cuVS if it was made.
+.PHONY: gpu-programs gpu-programs-list
+gpu-programs: $(GPU_TEST_PROGRAMS) $(BENCH_PROGRAMS)
+gpu-programs-list:
+	@printf '%s\n' $(GPU_TEST_PROGRAMS) $(BENCH_PROGRAMS) $(wildcard bench/build/peer_rabitq.so)
 
 bench/build/%: bench/%.c bench/program.h $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)

@@ -8,7 +8,6 @@
  * until poll has returned the last answer. All of a run is in the figure:
  * copying queries in and answers out, clearing, waking. Prints markdown.
  */
-#include <dlfcn.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,8 +33,6 @@ const EngineOps *ops;
 Engine	   *engine;
 MirrorId	mirror;
 volatile uint32_t wakes;
-static double (*device_us) (void);	/* of a build for tuning: what launches took since it was asked
-									 * last; NULL: not told */
 
 static void
 count_wake(void *arg)
@@ -101,9 +98,6 @@ typedef struct Spread
 	double		engine;			/* what the engine counts of the first query: from start to end, the
 								 * median */
 	double		queued;			/* and from submit to start */
-	double		device;			/* the least that its launches took there, on an idle device,
-								 * whatever the queries and answers cost on their way; 0: not
-								 * told */
 	uint32_t	runs;
 } Spread;
 
@@ -119,18 +113,15 @@ measure(EngineQuery *queries, uint32_t batch)
 
 	for (uint32_t run = 0; run < WARM_UPS + MOST_RUNS; run++)
 	{
-		double		taken,
-					resident;
+		double		taken;
 
 		if (at + batch > MOST_BATCH)
 			at = 0;
 		if (set.cold)
 			read_all_rows(&queries[at]);
 		taken = run_batch(queries + at, batch);
-		resident = device_us != NULL ? device_us() * 1e-6 : 0;
 		if (run >= WARM_UPS)
 		{
-			spread.device = spread.runs == 0 || resident < spread.device ? resident : spread.device;
 			inside[spread.runs] = queries[at + batch - 1].counters.engine_us * 1e-6;
 			queued[spread.runs] = queries[at + batch - 1].counters.queue_us * 1e-6;
 			seconds[spread.runs++] = taken;
@@ -239,20 +230,14 @@ report_ef(EngineQuery *queries, const SearchResult *truth, uint32_t ef)
 		   rounds[MOST_QUERIES / 2], rounds[MOST_QUERIES / 10 * 9], rounds[MOST_QUERIES / 100 * 99],
 		   rounds[MOST_QUERIES / 1000 * 999], rounds[MOST_QUERIES - 1]);
 	printf(
-		"| batch | median us | least | nine in ten | queued | in the engine | queries/s | runs |%s\n|---|---|---|---|---|---|---|---|%s\n",
-		device_us != NULL ? " on the device, us | queries/s there |" : "",
-		device_us != NULL ? "---|---|" : "");
+		"| batch | median us | least | nine in ten | queued | in the engine | queries/s | runs |\n|---|---|---|---|---|---|---|---|\n");
 	for (uint32_t i = 0; i < set.nbatches; i++)
 	{
 		Spread		spread = measure(queries, set.batches[i]);
 
-		printf("| %u | %.1f | %.1f | %.1f | %.0f | %.0f | %.0f | %u |", set.batches[i],
+		printf("| %u | %.1f | %.1f | %.1f | %.0f | %.0f | %.0f | %u |\n", set.batches[i],
 			   spread.median * 1e6, spread.least * 1e6, spread.most * 1e6, spread.queued * 1e6,
 			   spread.engine * 1e6, set.batches[i] / spread.median, spread.runs);
-		if (device_us != NULL)
-			printf(" %.1f | %.0f |", spread.device * 1e6,
-				   spread.device > 0 ? set.batches[i] / spread.device : 0);
-		printf("\n");
 	}
 }
 
@@ -384,8 +369,6 @@ main(int argc, char **argv)
 	config.memory_limit = set.memory_limit;
 	config.host_rows_limit = set.host_rows;
 	ops = engine_of(set.library);
-	if (set.library != NULL && getenv("GPUANN_EVENTS") != NULL)
-		*(void **) &device_us = dlsym(dlopen(set.library, RTLD_NOW | RTLD_LOCAL), "gpuann_device_us");
 	must(ops->open(&config, &engine, &error), &error, "open");
 	ops->info(engine, &info);
 	printf("* engine %s on %s; %u x %u, degree %u, ef_construction %u, k %u\n", info.name,

@@ -1,11 +1,12 @@
 -- From one dimension to the most a type has, also where a vector crosses pages.
 SET enable_seqscan = off;
 
-CREATE FUNCTION made(g integer, dims integer) RETURNS real[] LANGUAGE sql IMMUTABLE AS
+-- Executed anew for each row: compiled as often they would take minutes (tools/check, jit).
+CREATE FUNCTION made(g integer, dims integer) RETURNS real[] LANGUAGE sql IMMUTABLE SET jit = off AS
 	$$ SELECT array_agg(sin(g * 12.9898 + d * 78.233) ORDER BY d)::real[] FROM generate_series(1, dims) d $$;
-CREATE FUNCTION made_bits(g integer, dims integer) RETURNS text LANGUAGE sql IMMUTABLE AS
+CREATE FUNCTION made_bits(g integer, dims integer) RETURNS text LANGUAGE sql IMMUTABLE SET jit = off AS
 	$$ SELECT left(string_agg(('x' || md5(g || ' ' || d))::bit(128)::text, ''), dims) FROM generate_series(0, dims / 128) d $$;
-CREATE FUNCTION made_as(type text, g integer, dims integer) RETURNS text LANGUAGE sql IMMUTABLE AS
+CREATE FUNCTION made_as(type text, g integer, dims integer) RETURNS text LANGUAGE sql IMMUTABLE SET jit = off AS
 	$$ SELECT CASE type WHEN 'bit' THEN made_bits(g, dims) ELSE translate(made(g, dims)::text, '{}', '[]') END $$;
 
 -- Build on half the rows, insert the others, and compare with the table: rows, and whether all come in the same order.

@@ -44,7 +44,7 @@ SELECT count(*) FROM hot;
 SELECT gpuann_check('hot_v', true);
 COMMIT;
 
--- recall: of the table's own rows, the row asked about not counted
+-- recall: of the table's own rows
 SELECT samples_asked, recall > 0.9 AS good, worst_recall <= recall AS worst, visited > 0 AS visited, mean_time > 0 AS timed, mean_exact_time > 0 AS exact_timed
 FROM gpuann_recall('things_v', 50, 10, 200);
 SELECT samples_asked, recall > 0.9 AS good FROM gpuann_recall('things_some', samples => 20, k => 5, ef => 200);
@@ -71,6 +71,8 @@ SELECT gpuann_estimate(1000, 0);
 SELECT gpuann_estimate(-1, 3);
 SELECT gpuann_estimate(2000000000, 16000);
 SELECT gpuann_estimate(1000, 3, 'text');
+SELECT gpuann_estimate(1000, 3, 0::oid::regtype);
+SELECT gpuann_estimate(1000, 3, 4294967295::oid::regtype);
 SELECT gpuann_estimate(1000, 3, 'vector', '{m=1000}');
 SELECT gpuann_estimate(1000, 3, 'vector', '{unknown=1}');
 SELECT gpuann_estimate(1000, 3, 'vector', '{m=64}');

@@ -36,14 +36,6 @@ SELECT unit, rows, round(load_by_rows::numeric, 2) > 0 AS by_rows
 	FROM (SELECT array_agg(probes::float8 ORDER BY list) AS probes FROM tight) t, gpuann_list_placement('tight_lists', 2, 'one', NULL, probes);
 DROP TABLE tight_t, tight;
 
--- Every pair of a batch is on one unit.
-SELECT count(*), sum(pairs), max(load) <= 2 AS even, round(avg(load)::numeric, 6) AS mean
-	FROM gpuann_list_schedule('units_lists', 4, queries => 500, lists => 6);
-SELECT sum(pairs), max(lists_read), round(max(load)::numeric, 2) AS most
-	FROM gpuann_list_schedule('units_lists', 4, 'spare', queries => 1000, lists => 40);
-SELECT (SELECT array_agg(s) FROM gpuann_list_schedule('units_lists', 3, seed => 7) s) =
-	(SELECT array_agg(s) FROM gpuann_list_schedule('units_lists', 3, seed => 7) s) AS reproducible;
-
 -- What is refused.
 SELECT * FROM gpuann_list_placement('units_graph', 4);
 SELECT * FROM gpuann_list_placement('units_lists', 0);
@@ -54,8 +46,6 @@ SELECT * FROM gpuann_list_placement('units_lists', 4, NULL);
 SELECT * FROM gpuann_list_placement('units_lists', 4, probes => '{1,2}');
 SELECT * FROM gpuann_list_placement('units_lists', 4, probes => ARRAY[-1] || array_fill(1::float8, ARRAY[29]));
 SELECT * FROM gpuann_list_placement('units_lists', 4, probes => ARRAY['NaN'::float8] || array_fill(1::float8, ARRAY[29]));
-SELECT * FROM gpuann_list_schedule('units_lists', 4, queries => 0);
-SELECT * FROM gpuann_list_schedule('units_lists', 4, lists => 0);
 DO $$ BEGIN
 	PERFORM gpuann_list_placement('units_lists', 4, capacity => 1);
 EXCEPTION WHEN insufficient_resources THEN

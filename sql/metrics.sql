@@ -2,8 +2,8 @@
 -- should; rows inserted after the build are as good as those before.
 SET enable_seqscan = off;
 
--- Numbers between -1 and 1, around one of 20 centres, the same on every machine.
-CREATE FUNCTION noise(a integer, b integer) RETURNS float8 LANGUAGE sql IMMUTABLE AS
+-- Numbers between -1 and 1, around one of 20 centres, the same on every machine. Compiled at each call, it would take minutes (tools/check, jit).
+CREATE FUNCTION noise(a integer, b integer) RETURNS float8 LANGUAGE sql IMMUTABLE SET jit = off AS
 	$$ SELECT (('x' || substr(md5(a || ' ' || b), 1, 7))::bit(28)::integer / 134217728.0 - 1)::float8 $$;
 CREATE TABLE source (id integer PRIMARY KEY, val vector(48));
 INSERT INTO source SELECT g, (SELECT array_agg((0.7 * noise(-1 - g % 20, d) + 0.3 * noise(g, d))::real ORDER BY d) FROM generate_series(1, 48) d)

@@ -24,7 +24,7 @@ BEGIN
 	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
 		IF line LIKE '%Within:%' THEN
 			-- a parameter's name depends on PostgreSQL's version
-			bounds := regexp_replace(trim(line), '\$0$|\(InitPlan 1\).col1$', 'a parameter');
+			bounds := regexp_replace(trim(line), '\$0|\(InitPlan 1\).col1', 'a parameter');
 		END IF;
 	END LOOP;
 	EXECUTE 'SELECT count(*) || '' '' || coalesce(sum(id), 0) FROM (' || query || ') q' INTO with_index;
@@ -80,11 +80,20 @@ SELECT condition, within(condition, 'val <#> ' || quote_literal(:query)) AS in_o
 SELECT within('val <-> ' || quote_literal(:query) || ' < 0.5', quote_literal(:query) || ' <-> val') AS in_order,
 	within(quote_literal(:query) || ' <-> val < 0.5') AS alone;
 
+-- other types and rounding: never tighter than the qual, which decides
+SELECT condition, within(condition, 'val <-> ' || quote_literal(:query)) AS in_order, within(condition) AS alone
+	FROM (SELECT replace(c, '@', '(val <-> ' || quote_literal(:query) || ')')
+		FROM unnest(ARRAY['@ < 0.5::real', '0.5::real >= @', '@::real < 0.5', '@::real <= 0.5::real', '1 - @::real > 0.5', '-1 * @::real > -0.5', '@::real * -1 > -0.5', '-(@::real) >= -0.5::real',
+			'@::numeric < 0.5', '0.5 >= @::numeric', '(1 - @)::numeric > 0.5', '1 - @::numeric >= 0.5', '@::numeric * -1 > -0.5', '@::real::numeric < 0.5',
+			'@::numeric(6,2) <= 0.5', '@::numeric::float8 < 0.5', 'round(@::numeric, 2) <= 0.5', 'round(@::numeric, 1) < 0.5', 'round(@::numeric) < 1',
+			'round((1 - @)::numeric, 1) >= 0.5', '1 - round(@::numeric, 1) >= 0.5', 'round(@) < 1', '@::numeric < 1e400', '@::numeric < ''nan''',
+			'@::numeric < (SELECT 0.5)', '(1 - @)::numeric > (SELECT 0.5)']) c) f (condition);
+
 -- what bounds nothing
 SELECT condition, within(condition, 'val <-> ' || quote_literal(:query)) AS in_order
 	FROM (SELECT replace(c, '@', '(val <-> ' || quote_literal(:query) || ')')
 		FROM unnest(ARRAY['@ > 0.5', '0.5 < @', '1 - @ < 0.5', '@ * -2 > -1', '2 - @ > 1.5', '-@ < -0.5', '@ < r', '@ < id', '@ < 0.5 OR kind = 3',
-			'@ <> 0.5', '@ < (SELECT avg(u.r) / 6 FROM t u WHERE u.kind = t.kind)', 'val <-> ''[0,1,0,2]'' < 0.5', 'val <=> ''[1,0,1,2]'' < 0.1']) c) f (condition);
+			'@ <> 0.5', 'round(@::numeric, kind) < 0.5', 'trunc(@) < 0.5', '@::text < ''0.5''', '1 - (1 - @) < 0.5', '@::numeric > 0.5', '@ < (SELECT avg(u.r) / 6 FROM t u WHERE u.kind = t.kind)', 'val <-> ''[0,1,0,2]'' < 0.5', 'val <=> ''[1,0,1,2]'' < 0.1']) c) f (condition);
 SELECT plan(replace('SELECT id FROM t WHERE val <-> @ < random() ORDER BY val <-> @ LIMIT 10', '@', quote_literal(:query)));
 SELECT plan(replace('SELECT id FROM t WHERE val <+> @ < 0.5', '@', quote_literal(:query)));
 
@@ -104,6 +113,41 @@ EXECUTE near(:query, 'nan');
 SET gpuann.plan_node = off;
 EXECUTE near(:query, 0.5);
 RESET gpuann.plan_node;
+RESET plan_cache_mode;
+
+-- one vector bound twice, as drivers do: the threshold holds where both are equal
+SELECT within('val <-> (SELECT ' || quote_literal(:query) || '::vector) < 0.5', 'val <-> (SELECT ' || quote_literal(:query) || '::vector)') AS equal,
+	within('val <-> (SELECT ' || quote_literal(:other) || '::vector) < 0.5', 'val <-> (SELECT ' || quote_literal(:query) || '::vector)') AS other,
+	within('(SELECT NULL::vector) <-> val < 0.5', 'val <-> (SELECT ' || quote_literal(:query) || '::vector)') AS no_vector,
+	within('val <-> (SELECT ' || quote_literal(:query) || '::vector) < 0.5', 'val <-> (SELECT NULL::vector)') AS no_order;
+PREPARE twice(vector, vector, float8) AS SELECT id FROM t WHERE val <-> $1 < $3 ORDER BY val <-> $2 LIMIT 5;
+PREPARE score(vector, vector, numeric) AS SELECT id FROM t WHERE round((1 - (val <=> $1))::numeric, 3) > $3 ORDER BY val <=> $2 LIMIT 5;
+SET plan_cache_mode = force_generic_plan;
+SELECT plan(replace('EXECUTE twice(@, @, 0.5)', '@', quote_literal(:query)));
+EXECUTE twice(:query, :query, 0.5);
+EXECUTE twice(:query, :other, 0.5);
+EXECUTE twice(:query, '[1,0,1,2,3]', 0.5);
+EXECUTE twice(:query, NULL, 0.2);
+EXECUTE twice(NULL, :query, 0.5);
+EXECUTE twice(:query, :query, NULL);
+SELECT plan(replace('EXECUTE score(@, @, 0.9)', '@', quote_literal(:query)));
+EXECUTE score(:query, :query, 0.9);
+EXECUTE score(:query, :query, 1e400);
+-- the scan ends behind the threshold only where the vectors are equal
+CREATE FUNCTION judged(query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	line text;
+BEGIN
+	FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) ' || query LOOP
+		IF line LIKE '%Gpuann:%' THEN
+			RETURN CASE WHEN substring(line, 'judged=([0-9]+)')::integer < 100 THEN 'few' ELSE 'many' END;
+		END IF;
+	END LOOP;
+END
+$$;
+SELECT judged(replace('EXECUTE twice(@, @, 0.05)', '@', quote_literal(:query))) AS equal,
+	judged(format('EXECUTE twice(%L, %L, 0.05)', :query, :other)) AS other;
+DROP FUNCTION judged;
 RESET plan_cache_mode;
 
 -- joins: query, limit, or both are another relation's

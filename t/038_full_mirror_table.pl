@@ -62,7 +62,8 @@ is_served('b');
 my $restarts = status($node, 'restarts');
 
 # All entries are in use, or in quarantine.
-is(ask('a'), 'server none', 'a is used');
+is(ask('q'), 'pages refused', 'q is asked for');
+is(ask('a'), 'server none', 'and a, so that neither is idle before the other');
 is(ask('c'), 'pages refused', 'c has no entry: its pages answer');
 is_served('c', sub { ask('b') });
 isnt(state_of('a'), 'ready', 'the entry was that of a, which was asked for longest ago');

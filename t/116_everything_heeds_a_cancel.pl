@@ -77,6 +77,27 @@ heeds('encoding of lists', "SELECT count(*) FROM gpuann_list_encoding('listed_v'
 heeds('encoding of lists that looks after its client', "SELECT count(*) FROM gpuann_list_encoding('listed_v')",
 	"SET client_connection_check_interval = '100ms'; SET statement_timeout = '120s';");
 cancelled('encoding of lists', "SELECT gpuann_list_encoding('listed_v') FROM generate_series(1, 10000)");
+
+# Copies of lists on as many units as are allowed: each looks at all units.
+my ($lists, $units) = (95, 1024);
+my $skewed = "ARRAY[1e9] || array_fill(1::float8, ARRAY[$lists - 1])";
+
+$node->safe_psql('postgres', "CREATE TABLE placed (v vector(8)); INSERT INTO placed SELECT vec(i, 8) FROM generate_series(1, 6000) i;
+	CREATE INDEX placed_v ON placed USING gpuann (v vector_l2_ops) WITH (method = ivfpq, quantizer = pq, lists = $lists)");
+is($node->safe_psql('postgres', "SELECT lists FROM gpuann_lists('placed_v')"), $lists, 'there are as many lists');
+# Twice in a statement: what is measured ends with the next look.
+sub placement_heeds
+{
+	my ($what, $call) = @_;
+
+	heeds($what, "SELECT (SELECT count(*) FROM $call) + (SELECT count(*) FROM $call)");
+}
+
+placement_heeds('placement of spare copies', "gpuann_list_placement('placed_v', $units, 'spare')");
+placement_heeds('placement of spare copies in little room', "gpuann_list_placement('placed_v', $units, 'spare', 40000, $skewed)");
+placement_heeds('placement by work', "gpuann_list_placement('placed_v', $units, 'work', probes => $skewed)");
+placement_heeds('schedule of spare copies', "gpuann_list_schedule('placed_v', $units, 'spare', queries => 900, lists => 10, probes => $skewed)");
+cancelled('placement of spare copies', "SELECT gpuann_list_placement('placed_v', $units, 'spare') FROM generate_series(1, 10000)");
 $node->stop;
 
 done_testing();

@@ -82,9 +82,6 @@ $node->safe_psql('postgres', 'DELETE FROM items WHERE id % 2 = 0');
 keeps('VACUUM of lists', 1, 'VACUUM (INDEX_CLEANUP on) items');
 keeps('the check of lists', 4, "SELECT gpuann_check('items_v', true)");
 right_after($node, 'with lists');
-# A batch of the 10,000,000 pairs that are allowed has 80 MB, and so has each of its two sorted copies; the unit of each pair takes 40.
-cmp_ok(grows('a schedule', '4MB', "SELECT * FROM gpuann_list_schedule('items_v', 4, queries => 100000, lists => 100)"), '<=', 80 + 2 * 80 + 40 + $room_mb,
-	'a schedule of lists keeps one batch');
 
 # The codes of a list, of which each has 64 bytes.
 $node->safe_psql('postgres', "CREATE TABLE listed (v vector(64)); INSERT INTO listed SELECT v FROM (SELECT vec(k, 64) AS v FROM generate_series(1, 40) k OFFSET 0) s,

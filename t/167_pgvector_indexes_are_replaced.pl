@@ -62,6 +62,23 @@ is(indexes(), 'items_v gpuann, items_w gpuann, low_v_idx_gpuann gpuann, parts_v 
 is(sql('SELECT count(*) FROM gpuann_migrate()'), 0, 'nothing is left to do');
 is(sql("SET enable_seqscan = off; SELECT string_agg(id::text, ',') FROM (SELECT id FROM items ORDER BY v <-> '[17.2,0]' LIMIT 3) n"), '17,18,16', 'they answer');
 
+# Names are shown, not obeyed: this one clears the screen and turns it red, by the two ways to write the first character of such a command.
+sql(q{CREATE TABLE shown (v vector(2)); CREATE INDEX U&"shown\001B[2J\009B31m" ON shown USING hnsw (v vector_l2_ops);
+	CREATE TABLE U&"shown\001B[2J\009B31m_gpuann" (i int); ANALYZE shown});
+my $quoted = qr/shown(?:\?|\\x1B)\[2J(?:\?|\\u009B)31m_gpuann/;
+($status, $said) = migrate(@database);
+like($said, $quoted, 'control characters of a name are shown by others in the list');
+unlike($said, qr/[^\n -~]/, 'and by nothing else');
+($status, $said) = migrate('--replace', @database);
+like($said, qr/$quoted" already exists/, 'so are they in an error');
+unlike($said, qr/[^\n -~]/, 'and by nothing else');
+sql(q{DROP TABLE U&"shown\001B[2J\009B31m_gpuann"});
+($status, $said) = migrate('--replace', @database);
+is($status, 0, 'the index is replaced') or diag $said;
+like($said, qr/CREATE INDEX CONCURRENTLY "$quoted"/, 'and so are they in statements');
+unlike($said, qr/[^\n -~]/, 'and by nothing else');
+sql('DROP TABLE shown');
+
 # What a role has put into the extension's schema before is not called by the extension's functions and views.
 sql(q{CREATE DATABASE trapped});
 my %traps = (

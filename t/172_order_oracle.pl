@@ -1,5 +1,5 @@
 # Order and completeness: thousands of generated queries over an index, each against the same without it. From pages and through the server,
-# with the plan node and without.
+# with the plan node and without, in parallel, and beside another extension that changes the paths of relations (test/paths_module.c).
 #
 # What is promised: rows ascend by the operator's own value, none comes twice, filters hold. As many rows come as there are if the scan
 # knows how many are wanted (LIMIT) or that all are; in the second case, and with gpuann.exact, they are the nearest.
@@ -31,13 +31,17 @@ my $with_index = $part ne 'plain';
 # Kinds that are asked in the other modes of scans too, where fewer rows may come.
 my %other_modes = map { $_ => 1 } qw(limit filter only_ids drained);
 
+# Another extension, loaded before gpuann or after it, and what it does.
+my $module = "$FindBin::RealBin/../test/build/paths_module";
+my @modes = -e "$module.so" ? qw(rebuild hint drop add replace) : ();
+
 my ($node, $session, $has_node);
 my (%asked, %failed, %planned, %short, %refused);
 
 # Settings of a query, and what they promise.
 sub settings_and_promise
 {
-	my ($query, $on_server) = @_;
+	my ($set, $query, $on_server) = @_;
 	my $exact = chance(0.25);
 	my $by_node = chance(0.8) || !$has_node;
 	my %settings = ('gpuann.exact' => $exact ? 'on' : 'off', 'gpuann.server' => $on_server ? 'on' : 'off',
@@ -45,7 +49,9 @@ sub settings_and_promise
 		'enable_hashagg' => pick('on', 'off'), 'enable_material' => pick('on', 'off'), enable_seqscan => chance(0.9) ? 'off' : 'on');
 
 	$settings{'gpuann.plan_node'} = $by_node ? 'on' : 'off' if $has_node;
-	@settings{qw(parallel_setup_cost parallel_tuple_cost min_parallel_table_scan_size min_parallel_index_scan_size)} = (0) x 4 if chance(0.05);
+	@settings{qw(parallel_setup_cost parallel_tuple_cost min_parallel_table_scan_size min_parallel_index_scan_size)} = (0) x 4 if chance(0.15);
+	# CURRENT OF wants a scan that knows it, and rows that are not indexed are in no other scan.
+	$settings{'paths_module.mode'} = pick(@modes) if @modes && chance(0.15) && !$set->{kinds} && $query->{kind} ne 'current_of';
 	if ($other_modes{ $query->{kind} } && chance(0.2))
 	{
 		my $mode = pick('strict_order', 'relaxed_order', 'off');
@@ -125,7 +131,7 @@ sub one_query
 	return if defined $only && $only != $number;
 	srand(unpack('N', md5("$seed/$number")));
 	$query = make_query($session, $set, $kind);
-	($settings, $promise) = settings_and_promise($query, chance(0.5));
+	($settings, $promise) = settings_and_promise($set, $query, chance(0.5));
 	$settings .= $set->{settings} // '';
 	$wrong = compare($set, $query, $settings, $promise);
 	$asked{$kind}++;
@@ -210,7 +216,8 @@ sub ask_beside_writer
 
 # ---- all of it ----
 
-$node = server_node('oracle', conf => [ 'fsync = off' ]);
+srand($seed);
+$node = server_node('oracle', preload => !@modes ? 'gpuann' : pick("$module, gpuann", "gpuann, $module"), conf => [ 'fsync = off' ]);
 await_server($node);
 $session = PgSession->new($node);
 $session->rows('CREATE ROLE reader');

@@ -19,12 +19,13 @@ our @EXPORT = qw(kinds make_query);
 
 my %kinds = (
 	limit => \&plain_limit, filter => \&filtered_limit, offset => \&offset, strange_limits => \&strange_limits,
-	only_ids => \&only_ids, drained => \&drained, aggregates => \&aggregates, distinct => \&distinct, distinct_on => \&distinct_on,
+	only_ids => \&only_ids, drained => \&drained, aggregates => \&aggregates, min_max => \&min_max, distinct => \&distinct, distinct_on => \&distinct_on,
+	distinct_constant => \&distinct_constant,
 	group_by => \&group_by, merge_join => \&merge_join, joins => \&joins, windows => \&windows, with_ties => \&with_ties,
 	incremental_sort => \&incremental_sort, cursor => \&cursor, scroll => \&scroll, plpgsql => \&plpgsql,
 	threshold => \&threshold_ordered, range => \&threshold_alone, lateral => \&lateral, correlated => \&correlated, exists => \&exists_in,
 	in => \&in_subquery, cte => \&cte, union => \&union_all, merge_append => \&merge_append, intersect => \&intersect, prepared => \&prepared,
-	for_update => \&for_update, changes => \&changes, current_of => \&current_of, row_security => \&row_security, null_query => \&null_query);
+	two_queries => \&two_queries, for_update => \&for_update, changes => \&changes, current_of => \&current_of, row_security => \&row_security, null_query => \&null_query);
 
 sub kinds { return sort keys %kinds; }
 
@@ -94,6 +95,19 @@ sub threshold
 	return pick(@forms);
 }
 
+# The same with other types and rounding.
+sub cast_threshold
+{
+	my ($c, $d, $r) = @_;
+	my @forms = ("$d < $r\::real", "($d)::real <= $r", "($d)::numeric < $r\::numeric", "round(($d)::numeric, 2) <= $r\::numeric",
+		"$r\::numeric > ($d)::numeric(400,3)", "round($d) <= $r", "($d)::real::numeric <= $r\::numeric");
+
+	push @forms, "(1 - ($d))::real > 1 - $r", "1 - ($d)::real >= (1 - $r)::real", "round((1 - ($d))::numeric, 1) >= (1 - $r)::numeric"
+	  if $c->{set}{operator} eq '<=>';
+	push @forms, "(-($d))::numeric >= (- $r)::numeric", "round(- ($d)::numeric, 2) > (- $r)::numeric" if $c->{set}{operator} eq '<#>';
+	return pick(@forms);
+}
+
 # ---- LIMIT ----
 
 sub plain_limit
@@ -152,6 +166,31 @@ sub aggregates
 	my $what = pick("count(*), sum(id), min(d), max(d)", "count(DISTINCT id), md5(string_agg(d::text, ' ')), max(w), 1", "count(*), count(DISTINCT d), max(d), sum(w)");
 	return { bound => 'none', columns => 'x x x x', same => 'rows',
 		sql => "SELECT $what FROM (SELECT id, w, $c->{d} AS d FROM items WHERE $filter ORDER BY $c->{d} OFFSET 0) s" };
+}
+
+# The planner makes min() a scan in order that ends after its first row: a LIMIT that nobody wrote.
+sub min_max
+{
+	my ($c) = @_;
+	my ($d, $filter) = ($c->{d}, any_filter($c->{set}));
+	my $outer = distance($c, 'q.v', 'i.v');
+	my $inner = "SELECT $d AS d FROM items ORDER BY $d";
+	my $union = "SELECT $d AS d FROM items WHERE u = 1 UNION ALL SELECT d FROM ($inner OFFSET 0) s";
+	return { bound => 'none', columns => 'x x', same => 'rows',
+		sql => pick("SELECT 1, min($d) FROM items WHERE $filter", "SELECT 1, min($d) FROM items WHERE $filter", "SELECT 1, max($d) FROM items WHERE $filter",
+			"SELECT min($d), max($d) FROM items", "SELECT u, min($d) FROM items WHERE $filter GROUP BY u",
+			"SELECT 1, 1 FROM items HAVING min($d) < " . radius($c), "SELECT 1, min($d) FROM items WHERE $filter LIMIT 3",
+			"SELECT q.n, (SELECT min($outer) FROM items i WHERE i.u = 1) FROM queries q WHERE q.n > 0",
+			"SELECT 1, id FROM items WHERE $d = (SELECT min($d) FROM items)", "SELECT 1, min(d) FROM ($union) t", "SELECT 1, min(d) FROM ($inner OFFSET 0) s") };
+}
+
+# The first row of each group, of which there is one: again a LIMIT that nobody wrote (from PostgreSQL 16 on).
+sub distinct_constant
+{
+	my ($c) = @_;
+	my $filter = simple_filter();
+	return { bound => 'none', columns => 'x x', same => 'rows',
+		sql => "SELECT DISTINCT ON (u) u, $c->{d} FROM items WHERE u = 1 AND $filter ORDER BY u, $c->{d}" };
 }
 
 sub maybe_limit
@@ -420,6 +459,27 @@ sub prepared
 		settings => 'SET plan_cache_mode = ' . pick('force_generic_plan', 'force_generic_plan', 'force_custom_plan', 'auto') . '; DEALLOCATE ALL;'
 		  . " PREPARE p($type, bigint, float8) AS $body;",
 		sql => "EXECUTE p($literal, $n, $r)", before => "EXECUTE p($c->{set}{queries}[$other], 3, $r);" };
+}
+
+# The vector of the threshold is another parameter, or subselect, than that of the order; mostly with the same value.
+sub two_queries
+{
+	my ($c) = @_;
+	my ($set, $filter, $r, $n) = ($c->{set}, simple_filter(), radius($c), any_limit());
+	my $number = chance(0.7) ? $c->{number} : 1 + int(rand(query_count()));
+	my $near = (chance(0.5) ? \&threshold : \&cast_threshold)->($c, "v $set->{operator} \$2", '$3');
+	my $ask = "SELECT id, v $set->{operator} \$1 FROM items WHERE $filter AND $near ORDER BY v $set->{operator} \$1 LIMIT \$4";
+	my %values = (1 => $set->{queries}[ $c->{number} ], 2 => $set->{queries}[$number], 3 => $r, 4 => $n);
+	my %query = (bound => 'hard', columns => 'i d', filter => "$filter AND " . $near =~ s/\$(\d)/$values{$1}/gr);
+	my $other = 1 + int(rand(query_count()));
+
+	@values{ 1, 2 } = map { "(SELECT q.v FROM queries q WHERE q.n = $_)" } $c->{number}, $number;
+	return { %query, sql => $ask =~ s/\$(\d)/$values{$1}/gr } if chance(0.3);
+	return { %query,
+		settings => 'SET plan_cache_mode = ' . pick('force_generic_plan', 'force_generic_plan', 'auto') . '; DEALLOCATE ALL;'
+		  . " PREPARE p($set->{type}, $set->{type}, float8, bigint) AS $ask;",
+		sql => "EXECUTE p($set->{queries}[ $c->{number} ], $set->{queries}[$number], $r, $n)",
+		before => "EXECUTE p($set->{queries}[$other], $set->{queries}[$other], $r, 3);" };
 }
 
 # ---- locks and changes ----

@@ -38,7 +38,7 @@ sub server_node
 
 	$library = "$FindBin::RealBin/../test/build/cuda_emulated.so" if $library eq 'emulated';
 	push @conf, "gpuann.engine_library = '$library'" if $library =~ m{/};
-	return new_node($name, %options, preload => 'gpuann', conf => [ @conf, @{ $options{conf} // [] } ]);
+	return new_node($name, preload => 'gpuann', %options, conf => [ @conf, @{ $options{conf} // [] } ]);
 }
 
 # One column of the server's status, and of the only index's statistics.

@@ -10,6 +10,57 @@
 static const uint32_t all_parts[] = {8, 16, 20, 32, 64};
 #define KINDS_OF_PARTS	(sizeof(all_parts) / sizeof(all_parts[0]))
 
+/* Decode a row; false: these are not words of a row. */
+static bool
+cooc_decode(const CoocSets *sets, const uint16_t *words, unsigned char *code)
+{
+	uint64_t	covered = 0;
+	uint64_t	all = sets->parts == 64 ? UINT64_MAX : (UINT64_C(1) << sets->parts) - 1;
+
+	for (uint32_t i = 1; i <= words[0] && i < COOC_MOST_WORDS; i++)
+	{
+		uint32_t	address = words[i];
+		uint64_t	columns;
+
+		if (address < sets->parts * 256)
+		{
+			columns = UINT64_C(1) << address / 256;
+			code[address / 256] = (unsigned char) address;
+		}
+		else
+		{
+			const CoocSet *set;
+
+			address -= sets->parts * 256;
+			if (address >> 3 >= sets->count)
+				return false;
+			set = &sets->sets[address >> 3];
+			columns = 0;
+			for (int j = 0; j < COOC_LENGTH; j++)
+				if (address >> j & 1)
+				{
+					columns |= UINT64_C(1) << set->columns[j];
+					code[set->columns[j]] = set->codes[j];
+				}
+		}
+		if (covered & columns)
+			return false;
+		covered |= columns;
+	}
+	return covered == all && words[0] < COOC_MOST_WORDS;
+}
+
+/* The sum over the words of a row. */
+static uint32_t
+cooc_sum(const uint32_t *extended, const uint16_t *words)
+{
+	uint32_t	sum = 0;
+
+	for (uint32_t i = 1; i <= words[0]; i++)
+		sum += extended[words[i]];
+	return sum;
+}
+
 static void
 test_example(void)
 {

@@ -4,6 +4,7 @@
  *		and sort of rows; and that they are the same bytes everywhere.
  */
 #include "codes_test.h"
+#include "decode.h"
 
 /* ---- worlds of rows, lists and queries ---- */
 
@@ -183,7 +184,7 @@ estimated(const World *world, uint32_t query, uint32_t list, uint32_t at)
 	double		square = 0;
 	double		distance = 0;
 
-	quantizer_decode(world->quantizer, codes_of(world, list) + at * world->code_bytes, decoded);
+	decode_code(world->quantizer, codes_of(world, list) + at * world->code_bytes, decoded);
 	for (uint32_t i = 0; i < dims; i++)
 	{
 		double		x = (double) centroid[i] + decoded[i];
@@ -458,7 +459,7 @@ test_zero_residuals(void)
 					CHECK(world.estimates[at] == (float) base);
 					CHECK(world.lower[at] <= (float) base);
 				}
-				quantizer_decode(world.quantizer, codes_of(&world, list), decoded);
+				decode_code(world.quantizer, codes_of(&world, list), decoded);
 				for (uint32_t j = 0; j < all_dims[d]; j++)
 					CHECK(decoded[j] == 0);
 			}

@@ -3,6 +3,7 @@
  *		Codes, their numbers and estimates of small examples, by hand.
  */
 #include "codes_test.h"
+#include "decode.h"
 
 /* A codebook written by hand: two sub-spaces of 2 and 1 dimensions. */
 static void
@@ -35,7 +36,7 @@ test_pq_golden(void)
 
 	/* the residual is (2.9, 4.2, -5): words (3, 4), which is 11, and -5: 3 */
 	CHECK(code[0] == (3 << 4 | 11));
-	quantizer_decode(quantizer, code, decoded);
+	decode_code(quantizer, code, decoded);
 	CHECK(decoded[0] == 3 && decoded[1] == 4 && decoded[2] == -5);
 
 	/* |d|^2 = 50, 2<c,d> = 60 + 160 - 300; |x - c - d|^2 = .01 + .04 */
@@ -84,7 +85,7 @@ test_scalar_golden(void)
 		quantizer_encode(quantizer, NULL, row, 1, bytes);
 		memcpy(code, bytes, 4);
 		memcpy(numbers, bytes + quantizer_code_bytes(&shape) - 12, sizeof(numbers));
-		quantizer_decode(quantizer, bytes, decoded);
+		decode_code(quantizer, bytes, decoded);
 		quantizer_prepare(quantizer, row, tables);
 		quantizer_estimate(quantizer, tables, 25, bytes, 1, &estimate, &lower);
 		if (int8)

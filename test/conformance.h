@@ -63,6 +63,7 @@ extern const Case degree_cases[];
 extern const Case batch_cases[];
 extern const Case halves_cases[];
 extern const Case equal_cases[];
+extern const Case copy_cases[];
 extern const Case length_cases[];
 extern const Case outlier_cases[];
 extern const Case list_cases[];
@@ -145,6 +146,11 @@ extern World *world_create_lists(const ListSpec *lists, ElementType type, Metric
 								 uint32_t dims, uint32_t room, uint32_t capacity, Shape shape);
 extern const void *world_vector(const World *world, uint32_t slot);
 extern void world_set_vector(World *world, uint32_t slot, uint64_t variant);
+/*
+ * Set an element: a value that halves hold exactly; of bits, whether it is
+ * above 0.
+ */
+extern void world_set_element(World *world, uint32_t slot, uint32_t i, double value);
 extern void make_vector(const World *world, uint64_t variant, void *out);
 extern double model_distance(const World *world, const void *a, const void *b);
 /*

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "conformance_lists.h"
+#include "decode.h"
 #include "engine/quantizer/quantizer.h"
 
 #define LISTS	20
@@ -72,7 +73,7 @@ check_codes(const World *world, const ListSpec *spec, const LinkResult *link, co
 		}
 		quantizer_encode(quantizer, centroid, row, 1, code);
 		equal &= memcmp(code, link->codes + (size_t) i * link->code_bytes, link->code_bytes) == 0;
-		quantizer_decode(quantizer, code, decoded);
+		decode_code(quantizer, code, decoded);
 		for (uint32_t d = 0; d < world->dims; d++)
 			decoded[d] += centroid[d];
 		errors += square_between(row, decoded, world->dims);
@@ -82,6 +83,8 @@ check_codes(const World *world, const ListSpec *spec, const LinkResult *link, co
 	CHECK(link->code_bytes == quantizer_code_bytes(&shape), "codes of %u bytes", link->code_bytes);
 	CHECK(nearest, "a row is not in the list of its nearest centroid");
 	CHECK(equal, "a link's code is not the quantizer's");
+	CHECK(fabs(link->distance - residuals) <= residuals * 1e-12,
+		  "the rows are %.17g from their centroids, not %.17g", residuals, link->distance);
 	CHECK(errors < residuals * (spec->quantizer == QUANTIZER_RABITQ && spec->bits == 1 ? 1 : 0.5),
 		  "decoded rows are %g from theirs, centroids %g", errors, residuals);
 }

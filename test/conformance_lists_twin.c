@@ -59,6 +59,8 @@ link_twins(const Twins *twins, const char *what)
 	}
 	CHECK(links[0].count == links[1].count && links[0].code_bytes == links[1].code_bytes,
 		  "%s: %u rows are linked, not %u", what, links[0].count, links[1].count);
+	CHECK(links[0].distance == links[1].distance, "%s: rows are %.17g from their centroids, not %.17g",
+		  what, links[0].distance, links[1].distance);
 	for (uint32_t i = 0; i < links[0].count; i++)
 	{
 		size_t		at = (size_t) i * links[0].code_bytes;

@@ -101,6 +101,21 @@ variant_element(const World *world, uint64_t variant, uint32_t i)
 	return floor(fmax(-2047, fmin(2047, sum))) / 1024.0;
 }
 
+/* Store an element of a vector; of bits, whether it is above 0. */
+static void
+store_element(const World *world, void *out, uint32_t i, double value)
+{
+	unsigned char *byte = (unsigned char *) out + i / 8;
+	unsigned char bit = (unsigned char) (1 << (7 - i % 8));
+
+	if (world->type == ELEMENT_BIT)
+		*byte = (unsigned char) (value > 0 ? *byte | bit : *byte & ~bit);
+	else if (world->type == ELEMENT_FLOAT)
+		((float *) out)[i] = (float) value;
+	else
+		((uint16_t *) out)[i] = half_of(value);
+}
+
 /*
  * The vector that a variant stands for; of bits, those where its elements are
  * above zero.
@@ -108,19 +123,15 @@ variant_element(const World *world, uint64_t variant, uint32_t i)
 void
 make_vector(const World *world, uint64_t variant, void *out)
 {
-	if (world->type == ELEMENT_BIT)
-		memset(out, 0, engine_vector_bytes(world->type, world->dims));
+	memset(out, 0, world->vector_bytes);
 	for (uint32_t i = 0; i < world->dims; i++)
-	{
-		double		value = variant_element(world, variant, i);
+		store_element(world, out, i, variant_element(world, variant, i));
+}
 
-		if (world->type == ELEMENT_BIT)
-			((unsigned char *) out)[i / 8] |= (unsigned char) ((value > 0) << (7 - i % 8));
-		else if (world->type == ELEMENT_FLOAT)
-			((float *) out)[i] = (float) value;
-		else
-			((uint16_t *) out)[i] = half_of(value);
-	}
+void
+world_set_element(World *world, uint32_t slot, uint32_t i, double value)
+{
+	store_element(world, world->vectors + slot * world->vector_bytes, i, value);
 }
 
 /*
@@ -364,7 +375,7 @@ model_exact(const World *world, const EngineQuery *query, uint32_t rows, SearchR
 	return count;
 }
 
-/* The list of a walk: sorted, at most ef. */
+/* The list of a walk: sorted, at most so many. */
 typedef struct WalkList
 {
 	SearchResult *entries;		/* version: 1 once expanded */
@@ -383,12 +394,39 @@ list_enter(WalkList *list, SearchResult entry)
 	qsort(list->entries, list->count, sizeof(SearchResult), compare_results);
 }
 
+/*
+ * Leave out of a sorted list what is neither among the first `ef` nor, of the
+ * slots with its vector, the first, with fewer than `ef` such before it.
+ */
+static void
+list_drop_copies(const World *world, WalkList *list, uint32_t ef)
+{
+	uint32_t	kept = 0;
+	uint32_t	rows = 0;
+
+	for (uint32_t i = 0; i < list->count; i++)
+	{
+		const SearchResult entry = list->entries[i];
+		bool		copy = false;
+
+		for (uint32_t j = 0; j < i && !copy; j++)
+			copy = list->entries[j].distance == entry.distance &&
+				memcmp(world_vector(world, list->entries[j].slot), world_vector(world, entry.slot),
+					   world->vector_bytes) == 0;
+		if (i < ef || (!copy && rows < ef))
+			list->entries[kept++] = entry;
+		rows += !copy;
+	}
+	list->count = kept;
+}
+
 /* What a walk has: its list, the slots seen, the answers apart. */
 typedef struct Walking
 {
 	const World *world;
 	const EngineQuery *query;
-	WalkList	list;
+	uint32_t	ef;
+	WalkList	list;			/* at most ef slots, and ef rows */
 	WalkList	apart;
 	bool	   *seen;
 } Walking;
@@ -404,6 +442,7 @@ meet(Walking *walking, uint32_t slot)
 	entry.distance =
 		model_distance(walking->world, walking->query->vector, world_vector(walking->world, slot));
 	list_enter(&walking->list, entry);
+	list_drop_copies(walking->world, &walking->list, walking->ef);
 	if (admitted(walking->world, walking->query, slot) &&
 		after_bound(walking->query, entry.distance, slot))
 		list_enter(&walking->apart, entry);
@@ -428,7 +467,7 @@ walk_answer(Walking *walking, ModelWalk *walk)
 	const WalkList *from = apart ? &walking->apart : &walking->list;
 
 	walk->results = allocate(query->k * sizeof(SearchResult));
-	for (uint32_t i = 0; i < from->count && walk->count < query->k; i++)
+	for (uint32_t i = 0; i < from->count && i < walking->ef && walk->count < query->k; i++)
 	{
 		SearchResult entry = from->entries[i];
 
@@ -447,12 +486,13 @@ model_walk(const World *world, const EngineQuery *query, ModelWalk *walk)
 	uint32_t   *rows = allocate((size_t) world->rows * world->degree * sizeof(uint32_t));
 	uint32_t   *slots = allocate(world->rows * sizeof(uint32_t));
 	uint32_t   *versions = allocate(world->rows * sizeof(uint32_t));
-	Walking		walking = {world, query, {NULL, 0, ef}, {NULL, 0, ef}, allocate(world->rows)};
+	Walking		walking = {world,			  query, ef, {NULL, 0, 2 * ef + 1}, {NULL, 0, ef},
+						   allocate(world->rows)};
 	SearchResult *next;
 	EngineError error = {0};
 
 	memset(walk, 0, sizeof(*walk));
-	walking.list.entries = allocate((ef + 1) * sizeof(SearchResult));
+	walking.list.entries = allocate((2 * ef + 1) * sizeof(SearchResult));
 	walking.apart.entries = allocate((ef + 1) * sizeof(SearchResult));
 	walk->trace = allocate(world->rows * sizeof(uint32_t));
 	for (uint32_t slot = 0; slot < world->rows; slot++)

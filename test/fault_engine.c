@@ -11,7 +11,8 @@
  * job or an answer is held, a file of the same name with ".held" appears.
  *
  *	hold_append=1	jobs that bring rows do not complete
- *	hold_link=1		jobs that link do not complete
+ *	hold_link=1		jobs that link do not complete, nor trainings
+ *	hold_place=1	jobs that link do not complete
  *	create_memory=1	mirrors cannot be created for want of memory
  *	append_memory=1	nor can rows be added
  *	append_error=1	jobs that bring rows fail with another error
@@ -21,7 +22,9 @@
  *					slot that does not exist, or (3) a slot twice, (4) comes for
  *					the slot before it once more, (5) does not come, (6) the
  *					first seed does not exist, (7) the first row and the
- *					last change places
+ *					last change places; of lists, (8) their distance is not
+ *					a number, of a training, (9) nor is the first float,
+ *					(10) one float does not come
  *	query_error=N	each Nth query fails
  *	query_memory=N	each Nth query fails for want of memory
  *	busy=1			no query is taken
@@ -65,7 +68,7 @@
 
 #define FAULTS(F) \
 	F(hold_append) \
-	F(hold_link) F(create_memory) F(append_memory) F(append_error) F(crash_append) \
+	F(hold_link) F(hold_place) F(create_memory) F(append_memory) F(append_error) F(crash_append) \
 		F(link_memory) F(lie_link) \
 		F(query_error) F(query_memory) F(busy) F(delay_ms) F(mute) F(fail) F(hang) F(hang_poll) \
 			F(crash) F(range) F(huge) F(repeat) F(dead) F(older) F(newer) F(nan) F(many) \
@@ -476,9 +479,12 @@ fault_job_poll(Engine *engine, JobId id, JobProgress *progress)
 {
 	const Faults *faults = wanted(engine);
 	EngineStatus status = engine->ops->job_poll(engine->real, id, progress);
-	JobKind		kind = faults->hold_append || faults->hold_link ? job_kind(engine, id) : 0;
+	bool		holds = faults->hold_append || faults->hold_link || faults->hold_place;
+	JobKind		kind = holds ? job_kind(engine, id) : 0;
 
-	if ((faults->hold_append && brings_rows(kind)) || (faults->hold_link && engine_job_links(kind)))
+	if ((faults->hold_append && brings_rows(kind)) ||
+		(faults->hold_link && engine_job_links(kind)) ||
+		(faults->hold_place && kind == JOB_LINK))
 	{
 		progress->completed = false;
 		tell_held(engine);
@@ -537,9 +543,23 @@ lie_of_link(const Engine *engine, unsigned long lie, LinkResult *result)
 			exchange(slots, slots + last, 1);
 			exchange((uint32_t *) result->rows, row, engine->degree);
 			break;
+		case 8:
+			result->distance = (double) NAN;
+			break;
 		default:
-			*(uint32_t *) result->seeds = ENGINE_MAX_SLOTS;
+			if (result->nseeds > 0)
+				*(uint32_t *) result->seeds = ENGINE_MAX_SLOTS;
 	}
+}
+
+/* Falsify what a training has learned. */
+static void
+lie_of_training(unsigned long lie, LinkResult *result)
+{
+	if (lie == 9)
+		*(float *) result->floats = NAN;
+	if (lie == 10)
+		result->nfloats--;
 }
 
 static EngineStatus
@@ -548,8 +568,11 @@ fault_job_link_result(Engine *engine, JobId id, LinkResult *result)
 	EngineStatus status = engine->ops->job_link_result(engine->real, id, result);
 	unsigned long lie = wanted(engine)->lie_link;
 
-	if (status == ENGINE_OK && lie > 0 && result->count > 1 && result->nseeds > 0)
+	if (status == ENGINE_OK && lie > 0 && result->count > 1 &&
+		(result->nseeds > 0 || result->codes != NULL))
 		lie_of_link(engine, lie, result);
+	if (status == ENGINE_OK && result->nfloats > 0)
+		lie_of_training(lie, result);
 	return status;
 }
 

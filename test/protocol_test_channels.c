@@ -314,7 +314,7 @@ fuzz_channel(World *world, AreaChannel *channel, uint64_t *random)
 	if ((right & 0xc00000) != 0)
 	{
 		channel->request.has_dead &= 1;
-		channel->request.has_seeds &= 1;
+		channel->request.arrays %= 5;
 		channel->request.has_position &= 1;
 		channel->request.query.has_beyond &= 1;
 		channel->request.ef_construction = 4 + channel->request.ef_construction % 100;

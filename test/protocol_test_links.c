@@ -52,7 +52,7 @@ check_seeds_fetch(World *world, int number)
 {
 	AreaChannel *channel = channel_prepare(world->area, number, CHANNEL_LINK_FETCH, 0);
 
-	channel->request.has_seeds = 1;
+	channel->request.arrays = FETCH_SEEDS;
 	REQUIRE(channel_call(world->area, number) == ENGINE_OK && channel->out_count > 0,
 			"%u seeds: %.100s", channel->out_count, channel->error);
 }

@@ -80,6 +80,85 @@ lists_are_filled_and_searched(void)
 	world_free(world);
 }
 
+/* Fetch arrays of entry 1's last link or training; all of them must come. */
+static const unsigned char *
+fetch_arrays(World *world, int number, FetchArrays arrays, uint32_t count)
+{
+	AreaChannel *channel = channel_prepare(world->area, number, CHANNEL_LINK_FETCH, 1);
+
+	channel->request.arrays = arrays;
+	if (channel_call(world->area, number) != ENGINE_OK || channel->out_count != count)
+		case_fails("%u of %u elements come: %.100s", channel->out_count, count, channel->error);
+	return area_channel_data(world->area, (uint32_t) number);
+}
+
+/* Train entry 1, link its rows, and fetch what both made. */
+static void
+train_and_link(World *world, int number)
+{
+	const uint32_t floats = 3 * TEST_DIMS;
+	AreaChannel *channel = channel_prepare(world->area, number, CHANNEL_TRAIN, 1);
+	const uint32_t *slots;
+	const uint32_t *numbers;
+	double		distance;
+
+	channel->request.count = UINT32_MAX;
+	if (channel_call(world->area, number) != ENGINE_OK || channel->out_count != floats)
+		case_fails("%u floats are learned: %.100s", channel->out_count, channel->error);
+	(void) fetch_arrays(world, number, FETCH_FLOATS, floats);
+	channel = channel_prepare(world->area, number, CHANNEL_LINK_FETCH, 1);
+	channel->request.arrays = FETCH_CODES;
+	if (channel_call(world->area, number) != ENGINE_INVALID)
+		case_fails("a training has codes");
+	channel = channel_prepare(world->area, number, CHANNEL_LINK, 1);
+	if (channel_call(world->area, number) != ENGINE_OK || channel->out_count != 10)
+		case_fails("%u rows are linked: %.100s", channel->out_count, channel->error);
+	distance = channel->out_distance;
+	if (!(distance > 0))
+		case_fails("rows are %g from their centroids", distance);
+	slots = (const uint32_t *) (const void *) fetch_arrays(world, number, FETCH_CODES, 10);
+	numbers = slots + channel->out_offset / sizeof(uint32_t);
+	for (uint32_t i = 0; i < 10; i++)
+		if (slots[i] != i || numbers[i] >= 3)
+			case_fails("slot %u is in list %u", slots[i], numbers[i]);
+	if (channel->out_codes_offset < channel->out_offset + 10 * sizeof(uint32_t))
+		case_fails("codes begin within the numbers of lists");
+}
+
+/* Lists are trained and rows put into them; what both made can be fetched. */
+static void
+lists_are_trained_and_linked(void)
+{
+	World	   *world = world_make(4, 2);
+	AreaChannel *channel;
+	int			number;
+
+	if (server_up(world, NULL) && entry_load(world->area, 0, 10))
+	{
+		number = channel_claim(world->area);
+		(void) entry_claim(world->area, 1);
+		channel = channel_prepare(world->area, number, CHANNEL_CREATE, 1);
+		channel->request.spec = (MirrorSpec) {
+			.dims = TEST_DIMS, .type = ELEMENT_FLOAT, .metric = METRIC_L2, .method = METHOD_IVFPQ,
+			.degree = 1, .capacity = TEST_ROWS, .residency = RESIDENCY_FULL,
+			.placement = PLACEMENT_SINGLE, .device = -1, .lists = {3, QUANTIZER_INT8, 8, 0, 5}
+		};
+		if (channel_call(world->area, number) != ENGINE_OK ||
+			entry_append(world->area, number, 1, 0, 10) != ENGINE_OK)
+			case_fails("no mirror of lists: %.100s", channel->error);
+		else
+			train_and_link(world, number);
+		channel = channel_prepare(world->area, number, CHANNEL_TRAIN, 0);
+		channel->request.ef_construction = 32;
+		if (channel_call(world->area, number) != ENGINE_INVALID)
+			case_fails("a mirror with a graph is trained");
+		channel_release(world->area, number);
+		(void) works(world, 0, 0);
+		(void) works(world, 1, 0);
+	}
+	world_free(world);
+}
+
 /* A mirror of lists for entry 1, whose word says where its counts are. */
 static void
 create_counted(World *world, int number, uint64_t word)
@@ -244,6 +323,7 @@ probes_outlive_their_mirror(void)
 
 const TestCase list_cases[] = {
 	{"lists_are_filled_and_searched", lists_are_filled_and_searched},
+	{"lists_are_trained_and_linked", lists_are_trained_and_linked},
 	{"probes_are_counted", probes_are_counted},
 	{"probes_need_not_be_counted", probes_need_not_be_counted},
 	{"probes_outlive_their_mirror", probes_outlive_their_mirror},

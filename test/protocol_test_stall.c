@@ -75,6 +75,36 @@ search_survives(const HeldMirror *mirror, SearchMethod method, uint32_t ef, uint
 	return survives(NULL, 0, &ticket, looks, NULL);
 }
 
+/* Other searches end all the time. */
+static void
+others_are_answered(Server *server, uint32_t number)
+{
+	server->queries_done = number + 1;
+}
+
+static void
+searches_that_hang_are_noticed_beside_others(void)
+{
+	const EngineQuery walk = {.method = METHOD_GRAPH, .k = 10, .ef = 40};
+	const EngineQuery exact = {.method = METHOD_EXACT, .k = 10, .ef = 1};
+	Ticket		ticket = {.state = TICKET_IN_FLIGHT, .bytes = watchdog_query_bytes(&large, &walk)};
+
+	if (!survives(NULL, 0, &ticket, 10, others_are_answered))
+		case_fails("a walk has less than ten seconds beside others");
+	if (survives(NULL, 0, &ticket, 20, others_are_answered))
+		case_fails("a walk has more than twenty seconds, since others end");
+	ticket.bytes = watchdog_query_bytes(&large, &exact);
+	if (!survives(NULL, 0, &ticket, 25, others_are_answered) ||
+		survives(NULL, 0, &ticket, 120, others_are_answered))
+		case_fails("an exact search of 3 GB has not half a minute beside others, or more than two");
+	/* behind 30 searches like it */
+	ticket.checks = 1;
+	ticket.ahead = 31 * ticket.bytes;
+	if (!survives(NULL, 0, &ticket, 400, others_are_answered) ||
+		survives(NULL, 0, &ticket, 1200, others_are_answered))
+		case_fails("an exact search that waits for others has not their time, or any");
+}
+
 static void
 searches_that_hang_free_their_callers_in_seconds(void)
 {
@@ -135,6 +165,7 @@ jobs_wait_for_one_that_gets_on(void)
 const TestCase stall_cases[] = {
 	{"searches_that_hang_free_their_callers_in_seconds",
 	 searches_that_hang_free_their_callers_in_seconds},
+	{"searches_that_hang_are_noticed_beside_others", searches_that_hang_are_noticed_beside_others},
 	{"jobs_have_as_long_as_their_work_explains", jobs_have_as_long_as_their_work_explains},
 	{"jobs_wait_for_one_that_gets_on", jobs_wait_for_one_that_gets_on},
 	{NULL, NULL}};

@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/quantizer/int8.h"
 #include "promises.h"
+#include "quantizer_test_int8.h"
 
 #define MOST_DIMS	800
 #define ROWS		64

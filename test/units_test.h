@@ -1,6 +1,6 @@
 /*
  * units_test.h
- *		The parts of the test of units: placement, schedules, merges.
+ *		The parts of the test of units: placement, merges.
  */
 #ifndef GPUANN_UNITS_TEST_H
 #define GPUANN_UNITS_TEST_H
@@ -12,16 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/units/search_units.h"
+#include "engine/units/merge.h"
+#include "engine/units/placement.h"
 #include "promises.h"
 
 /* ---- units_test_placement.c ---- */
 
 extern void test_placement(void);
-
-/* ---- units_test_schedule.c ---- */
-
-extern void test_schedule(void);
 
 /* ---- units_test_merge.c ---- */
 

@@ -1,9 +1,11 @@
 /*
  * units_test_placement.c
- *		Placement, beside the algorithm step by step, and its mending.
- *		mending.
+ *		Placement, beside the algorithm step by step, its balance under queries
+ *		that were not known, and its mending.
  */
 #include "units_test.h"
+
+#define WORLD_DIMS	8
 
 /* Lists of given works; a list's bytes are its number plus one. */
 static ListLoad *
@@ -274,6 +276,102 @@ test_spare(void)
 	report("spare memory is used for further copies, and without a limit every unit has all");
 }
 
+/*
+ * Count the probes of queries: the centroids of lists are random points, a
+ * query is near one of them, by Zipf's law of their popularity, and probes the
+ * lists nearest to it.
+ */
+static void
+count_probes(ListLoad *loads, const float *centres, uint32_t lists, uint32_t probes, double zipf,
+			 uint32_t queries)
+{
+	SearchResult *heap = need(probes * sizeof(SearchResult));
+	double		sum = 0;
+
+	for (uint32_t i = 0; i < lists; i++)
+	{
+		loads[i].probes = 0.5;
+		sum += 1 / pow(i + 1, zipf);
+	}
+	for (uint32_t query = 0; query < queries; query++)
+	{
+		double		left = random_fraction(&random_state) * sum;
+		uint32_t	centre = 0;
+		uint32_t	count = 0;
+		float		vector[WORLD_DIMS];
+
+		while (centre < lists - 1 && (left -= 1 / pow(centre + 1, zipf)) > 0)
+			centre++;
+		for (uint32_t i = 0; i < WORLD_DIMS; i++)
+			vector[i] = centres[centre * WORLD_DIMS + i] +
+				0.2f * (float) (random_fraction(&random_state) - 0.5);
+		for (uint32_t i = 0; i < lists; i++)
+		{
+			SearchResult entry = {.slot = i};
+
+			for (uint32_t j = 0; j < WORLD_DIMS; j++)
+				entry.distance += pow(vector[j] - centres[i * WORLD_DIMS + j], 2);
+			(void) farthest_offer(heap, &count, probes, entry);
+		}
+		for (uint32_t i = 0; i < count; i++)
+			loads[heap[i].slot].probes++;
+	}
+	free(heap);
+}
+
+/*
+ * The greatest load over the mean by each of two rules, for queries other than
+ * those that lists were placed by.
+ */
+static void
+balances(uint32_t lists, uint32_t probes, double zipf, uint32_t units, const CopyRule rules[2],
+		 double result[2])
+{
+	float	   *centres = need(lists * WORLD_DIMS * sizeof(float));
+	ListLoad   *loads = random_loads(lists, 0);
+	UnitPlacement *placements[2];
+
+	for (uint32_t i = 0; i < lists * WORLD_DIMS; i++)
+		centres[i] = (float) (random_fraction(&random_state) + random_fraction(&random_state));
+	for (uint32_t i = 0; i < lists; i++)
+	{
+		double		rows = 400 * exp(2 * random_fraction(&random_state) - 1);
+
+		loads[i].cost = list_probe_cost((uint64_t) rows);
+	}
+	count_probes(loads, centres, lists, probes, zipf, 6000);
+	for (int i = 0; i < 2; i++)
+		placements[i] = place(loads, lists, units, 0, rules[i]);
+	count_probes(loads, centres, lists, probes, zipf, 1000);
+	for (int i = 0; i < 2; i++)
+	{
+		CHECK(placements[i] != NULL && placement_predict(placements[i], loads));
+		result[i] = placement_balance(placements[i]);
+		placement_free(placements[i]);
+	}
+	free(centres);
+	free(loads);
+}
+
+static void
+test_balance(void)
+{
+	static const CopyRule scattered[] = {COPIES_SCATTERED, COPIES_BY_WORK};
+	static const CopyRule single[] = {COPIES_ONE, COPIES_BY_WORK};
+	double		load[2];
+
+	balances(1024, 32, 1.0, 8, scattered, load);
+	printf("# 8 units, 1,024 lists, Zipf 1: greatest load over mean %.3f scattered, %.3f placed\n",
+		   load[0], load[1]);
+	CHECK(load[1] <= 1.10 && load[0] > load[1] * 1.1);
+	/* few lists for a unit, very skewed: where copies by work are made */
+	balances(256, 8, 1.6, 64, single, load);
+	printf("# 64 units, 256 lists, Zipf 1.6: %.3f with one copy of each, %.3f with copies by work\n",
+		   load[0], load[1]);
+	CHECK(load[1] <= 1.35 && load[0] > 1.5 * load[1]);
+	report("units have even loads where a scattered placement's are not");
+}
+
 /* Apply moves to a placement: no list is ever without a unit. */
 static void
 check_moves(UnitPlacement *before, const UnitPlacement *after, const UnitMove *moves,
@@ -359,5 +457,6 @@ test_placement(void)
 	test_rules();
 	test_capacity();
 	test_spare();
+	test_balance();
 	test_mend();
 }

@@ -11,15 +11,17 @@
 #   select_test       bench/kernels/select_test.cu and the selection unit on this processor, its events counted (no sanitizer: see below)
 #   song_test         bench/kernels/song_test.cu likewise: SONG's structures and its search; song_device for a GPU
 #   cuda_emulated-san.so  that with AddressSanitizer, for conformance-san --engine (by name only)
-#   memory_test       cuda/tests/memory_test.cu and the whole engine on this processor: what it says it uses is what the driver counts
+#   memory_test       cuda/tests/memory_test.cu and the whole engine on this processor: what it says it uses is what the driver counts; memory_device
 #   walks_test        cuda/tests/walks_test.cu and the whole engine on this processor: its walks beside a model's; walks_device for a GPU
 #   lists_search_test  cuda/tests/lists_search_test.cu and the whole engine on this processor: searches of lists beside a model's; lists_search_device
 #   cooc_scan_test    bench/kernels/cooc_scan_test.cu likewise: sums over co-occurrence words and plain codes; cooc_scan_device for a GPU
 #   lists_code_test   cuda/tests/lists_code_test.cu likewise: rows on their way into lists beside src/engine/quantizer; lists_code_device for a GPU
-#   lists_jobs_test   cuda/tests/lists_jobs_test.cu and the whole engine on this processor: jobs of lists, seen from within
+#   lists_jobs_test   cuda/tests/lists_jobs_test.cu and the whole engine on this processor: jobs of lists, seen from within; lists_jobs_device
+#   owner_test        cuda/tests/owner_test.cu and the whole engine on this processor: what its owner's thread waits for, and how long
 #   products_test     cuda/tests/products_test.cu: products of tiles beside the bound of their error, and the boxes of rows that are copied
 #   products_device   the same for a GPU, where tensor cores make the products
 #   select_device     the same as select_test for a GPU (make test/build/select_device; not among test-programs, for it takes nvcc)
+#   cuda-warnings     every file that nvcc compiles, by its front end for all default architectures
 #   cuda_emulated.so  cuda/ on this processor (cuda/emulate): the CUDA engine's own code on machines without a GPU
 #
 # Every program prints TAP ("ok 1 - the promise tested", "# skip why" after those skipped) and exits non-zero on failure.
@@ -34,15 +36,15 @@ TEST_SERVER_SOURCES = $(filter-out src/server/main.c,$(wildcard src/server/*.c))
 TEST_SERVER = $(patsubst src/server/%.c,$(TEST_BUILD)/server/%.o,$(TEST_SERVER_SOURCES))
 # $(1): a test program, $(2): what it has if it has the server.
 WITH_SERVER = $(if $(filter protocol_test,$(1)),$(2))
-TEST_SOURCES = $(wildcard test/$(1)*.c) test/promises.c
+TEST_SOURCES = $(wildcard test/$(1)*.c) test/promises.c $(if $(filter codes_test,$(1)),test/decode.c)
 SAN = $(patsubst %.o,$(TEST_BUILD)/san/%.o,$(1))
 TSAN = $(patsubst %.o,$(TEST_BUILD)/tsan/%.o,$(1))
 TEST_OBJECT = $(patsubst test/%.c,$(TEST_BUILD)/%.o,$(1))
 
-CONFORMANCE_SOURCES = $(wildcard test/conformance*.c)
+CONFORMANCE_SOURCES = $(wildcard test/conformance*.c) test/decode.c
 TEST_NAMES = $(patsubst test/%.c,%,$(wildcard test/*_test.c))
 
-TEST_ENGINES = $(patsubst test/%.c,$(TEST_BUILD)/%.so,$(wildcard test/*_engine.c test/*_preload.c))
+TEST_ENGINES = $(patsubst test/%.c,$(TEST_BUILD)/%.so,$(wildcard test/*_engine.c test/*_preload.c test/*_module.c))
 EMULATED_SOURCES = $(CUDA_OBJS:.o=.cu) $(wildcard cuda/emulate/*.cpp)
 EMULATED_OBJECTS = $(EMULATED_SOURCES:%=$(TEST_BUILD)/emulated/%.o)
 ifneq ($(CUDA_OBJS),)
@@ -51,7 +53,7 @@ endif
 ifneq ($(wildcard cuda/tests/*.cu),)
 TEST_ENGINES += $(TEST_BUILD)/select_test $(TEST_BUILD)/select_test-san $(TEST_BUILD)/song_test $(TEST_BUILD)/song_test-san $(TEST_BUILD)/memory_test \
 	$(TEST_BUILD)/walks_test $(TEST_BUILD)/products_test $(TEST_BUILD)/lists_search_test $(TEST_BUILD)/lists_code_test \
-	$(TEST_BUILD)/lists_jobs_test $(TEST_BUILD)/cooc_scan_test
+	$(TEST_BUILD)/lists_jobs_test $(TEST_BUILD)/owner_test $(TEST_BUILD)/cooc_scan_test
 endif
 TEST_PROGRAMS = $(TEST_ENGINES) $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance conformance-san) \
 	$(foreach t,$(TEST_NAMES),$(t) $(t)-san $(t)-tsan))
@@ -62,9 +64,10 @@ test-programs: $(TEST_PROGRAMS)
 # What t/ needs of them, but for the emulated CUDA engine.
 test-engines: $(filter-out %/cuda_emulated.so,$(filter %.so,$(TEST_ENGINES)))
 
-# What a GPU host is sent: no sanitizers, nothing emulated.
-.PHONY: gpu-test-programs
-gpu-test-programs: test-engines $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance) $(TEST_NAMES))
+# What a GPU host is sent: no sanitizers, nothing emulated; tests of parts of the CUDA engine for its device.
+DEVICE_TESTS = select song products walks memory lists_search lists_code lists_jobs cooc_scan
+GPU_TEST_PROGRAMS = $(filter-out %/cuda_emulated.so,$(filter %.so,$(TEST_ENGINES))) $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance) \
+	$(TEST_NAMES) $(if $(NVCC),$(DEVICE_TESTS:%=%_device)))
 
 # For a run of t/, sql/ and specs/ with a server under sanitizers: in a directory of its own, each file by its usual name.
 sanitized: $(TEST_BUILD)/sanitized/gpuann-server $(TEST_BUILD)/sanitized/fault_engine.so
@@ -116,6 +119,11 @@ $(TEST_BUILD)/%_preload.so: test/%_preload.c
 	@$(MKDIR_P) $(@D)
 	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -MMD -MP -shared -o $@ $< -ldl
 
+# Modules of PostgreSQL.
+$(TEST_BUILD)/%_module.so: test/%_module.c
+	@$(MKDIR_P) $(@D)
+	$(CC) $(CFLAGS) $(CPPFLAGS) -MMD -MP -shared -o $@ $<
+
 EMULATED_FLAGS = -std=c++17 -g -O2 -fno-ipa-icf -fPIC -fvisibility=hidden -pthread -ffp-contract=off -fno-strict-aliasing -Wall -Wextra \
 	-Wno-unused-parameter -Wno-unknown-pragmas \
 	$(filter -Werror,$(COPT)) -DEMULATED -Icuda/emulate -I. -Isrc -D_GNU_SOURCE
@@ -130,7 +138,10 @@ $(TEST_BUILD)/cuda_emulated.so: $(EMULATED_OBJECTS) $(ENGINE_OBJS) cuda/exports.
 $(TEST_BUILD)/memory_test: $(TEST_BUILD)/emulated/cuda/tests/memory_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
 	$(CXX) -o $@ $^ $(PLAIN_LIBS)
 
-$(TEST_BUILD)/walks_test: $(TEST_BUILD)/emulated/cuda/tests/walks_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
+$(TEST_BUILD)/owner_test: $(TEST_BUILD)/emulated/cuda/tests/owner_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
+	$(CXX) -o $@ $^ $(PLAIN_LIBS)
+
+$(TEST_BUILD)/walks_test: $(TEST_BUILD)/emulated/cuda/tests/walks_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS) $(TEST_BUILD)/quantizer_test_int8.o
 	$(CXX) -o $@ $^ $(PLAIN_LIBS)
 
 $(TEST_BUILD)/lists_%_test: $(TEST_BUILD)/emulated/cuda/tests/lists_%_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
@@ -195,18 +206,26 @@ $(TEST_BUILD)/products_device: cuda/tests/products_test.cu $(wildcard cuda/commo
 	@$(MKDIR_P) $(@D)
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $<
 
-$(TEST_BUILD)/walks_device: cuda/tests/walks_test.cu $(CUDA_OBJS) $(ENGINE_OBJS)
+# Those with the whole engine in them, because they look into it.
+$(TEST_BUILD)/walks_device: $(TEST_BUILD)/quantizer_test_int8.o
+$(TEST_BUILD)/%_device: cuda/tests/%_test.cu $(CUDA_OBJS) $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $^ -lpthread -ldl
 
-$(TEST_BUILD)/lists_%_device: cuda/tests/lists_%_test.cu $(CUDA_OBJS) $(ENGINE_OBJS)
-	@$(MKDIR_P) $(@D)
-	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $^ -lpthread -ldl
+# Whatever nvcc compiles, through its front end for each default architecture, whichever CUDA_ARCHS are built: all warnings but ptxas's. Device code goes
+# no further than LTO has it, unoptimised: optimising is nearly all of nvcc's time.
+CUDA_FRONT_SOURCES = $(CUDA_OBJS:.o=.cu) $(wildcard cuda/tests/*.cu bench/kernels/*.cu)
+CUDA_FRONT_ARCHS = $(if $(CUDA_KNOWN_ARCHS),$(filter $(CUDA_KNOWN_ARCHS),$(CUDA_DEFAULT_ARCHS)),$(CUDA_DEFAULT_ARCHS))
 
-# memory_device: what a GPU's driver counts, beside what the engine says.
-$(TEST_BUILD)/memory_device: cuda/tests/memory_test.cu gpuann_cuda.so
+.PHONY: cuda-warnings
+cuda-warnings: $(CUDA_FRONT_SOURCES:%=$(TEST_BUILD)/warnings/%.o)
+
+$(addprefix $(TEST_BUILD)/warnings/cuda/,exact/exact_wgmma.cu.o tests/products_test.cu.o): CUDA_90 = $(if $(findstring sm_90a,$(CUDA_NVCC_HELP)),90a,90)
+$(TEST_BUILD)/warnings/%.o: NVCCFLAGS = -O0
+$(TEST_BUILD)/warnings/%.o: %
 	@$(MKDIR_P) $(@D)
-	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $< gpuann_cuda.so -Xlinker -rpath='$$ORIGIN/../..'
+	$(NVCC) $(CUDA_FLAGS) -rdc=true $(foreach a,$(patsubst 90,$(or $(CUDA_90),90),$(CUDA_FRONT_ARCHS)),-gencode arch=compute_$(a)$(comma)code=lto_$(a)) \
+		-MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 endif
 
 # $(1): the program's name.

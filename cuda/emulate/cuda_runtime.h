@@ -15,6 +15,7 @@
 #ifndef GPUANN_EMULATE_CUDA_RUNTIME_H
 #define GPUANN_EMULATE_CUDA_RUNTIME_H
 
+#include <atomic>
 #include <functional>
 #include <math.h>
 #include <stddef.h>
@@ -368,6 +369,11 @@ extern void emulate_enqueue(cudaStream_t stream, std::function<void()> act);
 /* A kernel is launched with so much dynamic shared memory: may it be? */
 extern void emulate_share(const void *kernel, size_t shared);
 
+/* The device hangs from now on; copies from or to ordinary memory so far. */
+extern void emulate_stall();
+extern std::atomic<unsigned long> emulate_pageable;
+extern bool emulate_is_pageable(const void *memory);
+
 /* Launch a kernel: arguments are copied now, as a launch does. */
 template <typename... P, typename... A>
 static inline void
@@ -400,14 +406,8 @@ extern cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 extern cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
 									   unsigned int flags = 0);
 extern cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags);
-static inline cudaError_t
-cudaEventCreate(cudaEvent_t *event)
-{
-	return cudaEventCreateWithFlags(event, 0);
-}
 extern cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 extern cudaError_t cudaEventQuery(cudaEvent_t event);
-extern cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 extern cudaError_t cudaEventDestroy(cudaEvent_t event);
 extern cudaError_t cudaDeviceSynchronize();
 static inline cudaError_t

@@ -427,12 +427,44 @@ cudaMemGetInfo(size_t *free_bytes, size_t *total)
 	return cudaSuccess;
 }
 
+/* Pinned memory, and addresses of the device: where they begin and end. */
+static std::map<const char *, const char *> copied_directly;
+static std::mutex copied_lock;
+
+static void
+note_memory(const void *memory, size_t bytes)
+{
+	std::lock_guard<std::mutex> held(copied_lock);
+
+	copied_directly[(const char *) memory] = (const char *) memory + bytes;
+}
+
+static void
+forget_memory(const void *memory)
+{
+	std::lock_guard<std::mutex> held(copied_lock);
+
+	copied_directly.erase((const char *) memory);
+}
+
+bool
+emulate_is_pageable(const void *memory)
+{
+	std::lock_guard<std::mutex> held(copied_lock);
+	auto after = copied_directly.upper_bound((const char *) memory);
+
+	return after == copied_directly.begin() || (const char *) memory >= std::prev(after)->second;
+}
+
 cudaError_t
 cudaHostAlloc(void **memory, size_t bytes, unsigned int)
 {
 	*memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
 	if (*memory != NULL)
+	{
 		memset(*memory, 0xA5, bytes);
+		note_memory(*memory, bytes);
+	}
 	return *memory != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
@@ -446,6 +478,7 @@ cudaMemset(void *to, int value, size_t bytes)
 cudaError_t
 cudaFreeHost(void *memory)
 {
+	forget_memory(memory);
 	free(memory);
 	return cudaSuccess;
 }
@@ -529,8 +562,7 @@ cudaMalloc(void **memory, size_t bytes)
 cudaError_t
 cudaFree(void *memory)
 {
-	free(memory);
-	return cudaSuccess;
+	return cudaFreeHost(memory);
 }
 
 cudaError_t
@@ -551,6 +583,7 @@ reserve(CUdeviceptr *at, size_t size, size_t, CUdeviceptr, unsigned long long)
 
 	if (memory == MAP_FAILED)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	note_memory(memory, size);
 	*at = (CUdeviceptr) memory;
 	return CUDA_SUCCESS;
 }
@@ -558,6 +591,7 @@ reserve(CUdeviceptr *at, size_t size, size_t, CUdeviceptr, unsigned long long)
 static CUresult
 unreserve(CUdeviceptr at, size_t size)
 {
+	forget_memory((const void *) at);
 	munmap((void *) at, size);
 	return CUDA_SUCCESS;
 }

@@ -12,10 +12,18 @@
  * function of the host is called any more. The device is whole again when all
  * its streams are destroyed.
  *
+ * emulate_stall() lets it hang: nothing ends any more, and no call says so. It
+ * is whole again when all its streams are destroyed, which waits for nothing
+ * then.
+ *
+ * emulate_pageable counts the copies from or to ordinary memory: a real driver
+ * stages these, and whoever asks for one waits.
+ *
  * GPUANN_EMULATE_SCARCE=n lets one copy, memset or launch, after n others, find
  * no memory: it is not done, and the error is the last one until it is asked
  * for.
  */
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -37,7 +45,6 @@ struct EventState
 {
 	uint64_t recorded;
 	uint64_t reached;
-	std::chrono::steady_clock::time_point when; /* of the last reached */
 };
 
 struct EmulatedEvent
@@ -67,6 +74,7 @@ static std::vector<EmulatedStream *> streams;
 static std::thread device_thread;
 static bool stopping;
 static bool failed;
+static bool stalled;
 static long until_failure; /* pieces of work; below 0: none fails */
 static uint64_t chance = 88172645463325252u;
 
@@ -87,7 +95,7 @@ choose_stream()
 {
 	std::vector<EmulatedStream *> ready;
 
-	if (failed)
+	if (failed || stalled)
 		return NULL;
 	for (EmulatedStream *stream : streams)
 		if (is_ready(stream))
@@ -131,10 +139,7 @@ device_main()
 			lock.lock();
 		}
 		if (work.event != NULL && !work.waits)
-		{
 			work.event->reached = work.record;
-			work.event->when = std::chrono::steady_clock::now();
-		}
 		stream->running = false;
 		device_changed.notify_all();
 	}
@@ -186,9 +191,20 @@ emulate_enqueue(cudaStream_t stream, std::function<void()> act)
 		add_work(stream, {std::move(act), NULL, 0, false});
 }
 
+std::atomic<unsigned long> emulate_pageable;
+
+void
+emulate_stall()
+{
+	std::lock_guard<std::mutex> lock(device_lock);
+
+	stalled = true;
+}
+
 cudaError_t
 cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t stream)
 {
+	emulate_pageable += emulate_is_pageable(to) || emulate_is_pageable(from);
 	return finds_no_memory()
 			   ? last_error
 			   : add_work(stream, {[=] { memcpy(to, from, bytes); }, NULL, 0, false});
@@ -218,7 +234,7 @@ cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int, int)
 	streams.push_back(*stream);
 	if (streams.size() == 1)
 	{
-		stopping = failed = false;
+		stopping = failed = stalled = false;
 		until_failure = failure != NULL ? atol(failure) : -1;
 		device_thread = std::thread(device_main);
 	}
@@ -239,7 +255,7 @@ wait_for(const EmulatedStream *only)
 	auto is_busy = [&] {
 		for (const EmulatedStream *stream : streams)
 			if ((only == NULL || stream == only) &&
-				(stream->running || (!failed && !stream->queue.empty())))
+				(stream->running || (!failed && !stalled && !stream->queue.empty())))
 				return true;
 		return false;
 	};
@@ -308,7 +324,7 @@ cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int)
 cudaError_t
 cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int)
 {
-	*event = new EmulatedEvent{std::make_shared<EventState>(EventState{0, 0, {}})};
+	*event = new EmulatedEvent{std::make_shared<EventState>(EventState{0, 0})};
 	return cudaSuccess;
 }
 
@@ -333,17 +349,6 @@ cudaEventQuery(cudaEvent_t event)
 	if (failed)
 		return cudaErrorUnknown;
 	return event->state->reached >= event->state->recorded ? cudaSuccess : cudaErrorNotReady;
-}
-
-cudaError_t
-cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
-{
-	std::lock_guard<std::mutex> lock(device_lock);
-
-	if (failed)
-		return cudaErrorUnknown;
-	*ms = std::chrono::duration<float, std::milli>(to->state->when - from->state->when).count();
-	return cudaSuccess;
 }
 
 cudaError_t

@@ -98,6 +98,12 @@ cuda_open(const EngineConfig *config, Engine **result, EngineError *error)
 	pthread_cond_init(&engine->poller.changed, NULL);
 	/* code is loaded now, not when the first query comes */
 	setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+	/*
+	 * each stream has a queue of the hardware of its own: of the usual eight,
+	 * fewer than the streams of batches, jobs and copies with the default one,
+	 * two would share one, and a batch wait behind a kernel of a job
+	 */
+	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 	/* threads inherit the mask of who starts them */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);

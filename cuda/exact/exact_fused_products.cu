@@ -28,10 +28,15 @@
 #define MIN_STAGES 2u
 #define POLLS 400u /* for bounds, before rows are measured without */
 
-/* From sm_90 on: stages are filled by several copies. */
+/*
+ * From sm_90 on: stages are filled by several copies. Before that the kernel is
+ * empty, so nothing below is compiled: what nobody calls is a warning.
+ */
 #if defined(EMULATED) || !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define HAS_COPIES
 #endif
+
+#ifdef HAS_COPIES
 
 /* Values of the rows of a lane's products. */
 struct ProductSides
@@ -314,6 +319,8 @@ search_products(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *
 	if (threadIdx.x == 0)
 		*(volatile uint32_t *) &block->progress = ALL_TURNS;
 }
+
+#endif /* HAS_COPIES */
 
 template <typename T, int TERM, int G>
 __global__ void

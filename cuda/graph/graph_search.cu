@@ -31,9 +31,10 @@
  *					has left the list cannot return, so forgetting it costs a
  *					distance, never an answer) in whose place the ranked answers
  *					come at the end
- * Bytes of state: 16 ef (32 ef with answers apart; twice that in reference
- * mode) + max(4 x 2^q, 24 x 2^p), 2^q >= 2 (ef (twice with answers apart) +
- * tile), 2^p >= what is ranked exactly: of codes max(2 k, 32), of rows ef.
+ * Bytes of state: 16 ef (32 ef with answers apart; four times that and a round
+ * in reference mode) + max(4 x 2^q, 24 x 2^p), 2^q >= 2 (ef (twice with answers
+ * apart or in reference mode) + tile), 2^p >= what is ranked exactly: of codes
+ * max(2 k, 32), of rows ef.
  * Reads as graph_search_codes.cu, of rows instead of codes their bytes; with a
  * bound also the rows of what is admitted. Bound: latency of a round;
  * candidates are sorted and merged by binary search. Launched by batch.cu.
@@ -51,12 +52,6 @@
 /* Neighbours of a round, about, by what they are measured by. */
 #define CODES_TILE 512u
 #define ROWS_TILE 128u
-
-__host__ __device__ static inline bool
-is_coded(GraphMeasure measure)
-{
-	return measure == MEASURE_CODES || measure == MEASURE_ROTATED;
-}
 
 /* Entries that are ranked exactly. */
 __host__ __device__ static inline uint32_t
@@ -138,10 +133,12 @@ __launch_bounds__(THREADS, By::BLOCKS) graph_search_kernel(const MirrorView mirr
 	if (threadIdx.x == 0)
 	{
 		shared.walk.found[0] = shared.walk.found[1] = shared.walk.fresh = shared.walk.most = 0;
-		shared.walk.open_from = 0;
+		shared.walk.open_from = shared.walk.gathered = 0;
 	}
 	__syncthreads();
 	graph.walk.ef = asked.ef;
+	graph.walk.room = By::MEASURE == MEASURE_EXACT ? ~0u : asked.ef;
+	graph.walk.part = WALK_PLAIN;
 	graph.apart = asked.has_admitted || asked.has_beyond;
 	query.codes = (const uint4 *) codes;
 	query.vector =
@@ -160,6 +157,8 @@ __launch_bounds__(THREADS, By::BLOCKS) graph_search_kernel(const MirrorView mirr
 	else if constexpr (By::MEASURE == MEASURE_CODES && TERM != TERM_BITS)
 		encode_query<TERM>(mirror, query.vector.elements, codes, &graph.walk, &shared.walk);
 	graph_walk_all<T, TERM, By>(mirror, batch, layout, query, &graph, &shared);
+	if (By::MEASURE == MEASURE_EXACT && graph.walk.count > graph.walk.ef)
+		graph.walk.count = graph.walk.ef;
 	reached = count_reached(graph);
 	if (graph.apart)
 	{
@@ -251,6 +250,7 @@ lay_out_graph(const GraphLimits *limits, const MirrorView *mirror, GraphMeasure 
 {
 	size_t entry = measure == MEASURE_EXACT ? sizeof(ExactEntry) : sizeof(Entry);
 	uint32_t ranked = power_of_two(entries_to_rank(measure, max_k, max_ef));
+	uint32_t listed = measure == MEASURE_EXACT ? 2 * max_ef : max_ef;
 	GraphLayout layout;
 	uint32_t at = 0;
 	size_t places,
@@ -260,7 +260,7 @@ lay_out_graph(const GraphLimits *limits, const MirrorView *mirror, GraphMeasure 
 	layout.tile = (layout.width * mirror->degree + 31) / 32 * 32;
 	layout.tile = layout.tile < LEAST_TILE ? LEAST_TILE : layout.tile;
 	layout.sorted = power_of_two(layout.tile);
-	layout.places = power_of_two(2 * (max_ef * (apart ? 2 : 1) + layout.tile));
+	layout.places = power_of_two(2 * (listed + (apart ? max_ef : 0) + layout.tile));
 	layout.places = layout.places < LEAST_PLACES ? LEAST_PLACES : layout.places;
 	layout.half = ranked < power_of_two(max_k) ? power_of_two(max_k) : ranked;
 	layout.half = layout.half < 2 ? 2 : layout.half;
@@ -277,7 +277,9 @@ lay_out_graph(const GraphLimits *limits, const MirrorView *mirror, GraphMeasure 
 		at = (uint32_t) round_up(layout.candidates + rotating_bytes(mirror), 16);
 	layout.shared_bytes = at;
 	at = 0;
-	layout.list_bytes = (uint32_t) round_up(max_ef * entry, 16);
+	/* reference mode cuts it when a round was merged */
+	layout.list_bytes = (uint32_t) round_up(
+		(listed + (measure == MEASURE_EXACT ? layout.tile : 0)) * entry, 16);
 	layout.list = graph_carve(&at, 2 * (size_t) layout.list_bytes);
 	layout.answers = apart ? graph_carve(&at, 2 * (size_t) layout.list_bytes) : layout.list;
 	places = layout.places * sizeof(uint32_t);

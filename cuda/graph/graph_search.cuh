@@ -12,6 +12,7 @@
 #define GPUANN_CUDA_GRAPH_SEARCH_CUH
 
 #include "cuda/graph/answers.cuh"
+#include "cuda/graph/equal_rows.cuh"
 
 #define CODE_LANES 8u /* that measure a row of codes */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ > 900
@@ -28,6 +29,12 @@ enum GraphMeasure
 	MEASURE_EXACT = 2,
 	MEASURE_ROTATED = 3 /* codes too */
 };
+
+__host__ __device__ static inline bool
+is_coded(GraphMeasure measure)
+{
+	return measure == MEASURE_CODES || measure == MEASURE_ROTATED;
+}
 
 /*
  * Where things are, in bytes from the start of shared memory, or of the query's
@@ -493,12 +500,12 @@ merge_apart(const MirrorView &mirror, GraphWalk<E> *graph, GraphShared *shared,
 }
 
 /*
- * Merge a round's candidates into the list, and mark the parents expanded. All
- * threads, after a barrier; ends with one.
+ * Merge a round's candidates into a list that keeps `room`, and mark the
+ * parents expanded. All threads, after a barrier; ends with one.
  */
 template <class E>
 __device__ static inline void
-merge_candidates(WalkOf<E> *walk, WalkShared *shared, const Parents &parents)
+merge_candidates(WalkOf<E> *walk, WalkShared *shared, const Parents &parents, uint32_t room)
 {
 	uint32_t n = shared->found[walk->round & 1];
 	E *from = walk->list;
@@ -518,11 +525,21 @@ merge_candidates(WalkOf<E> *walk, WalkShared *shared, const Parents &parents)
 	}
 	if (n > 0)
 	{
-		walk->count = merge_sorted(from, walk->count, walk->candidates, n, walk->other, walk->ef);
+		walk->count = merge_sorted(from, walk->count, walk->candidates, n, walk->other, room);
 		walk->list = walk->other;
 		walk->other = from;
 	}
 	__syncthreads();
+}
+
+/* Put the answers into a set that was refilled from the list. All threads. */
+template <class E>
+__device__ static inline void
+see_answers(GraphWalk<E> *graph)
+{
+	for (uint32_t i = threadIdx.x; i < graph->nanswers; i += blockDim.x)
+		codes_see(graph->walk, slot_of(graph->answers[i]));
+	graph->walk.forgotten -= graph->nanswers;
 }
 
 /*
@@ -535,11 +552,8 @@ make_room_for(GraphWalk<E> *graph, uint32_t more)
 {
 	WalkOf<E> *walk = &graph->walk;
 
-	if (!list_make_room(walk, more))
-		return;
-	for (uint32_t i = threadIdx.x; i < graph->nanswers; i += blockDim.x)
-		codes_see(*walk, slot_of(graph->answers[i]));
-	walk->forgotten -= graph->nanswers;
+	if (list_make_room(walk, more))
+		see_answers(graph);
 }
 
 /* Note the slot that a search in reference mode expands. */
@@ -550,6 +564,34 @@ note_trace(const BatchView &batch, const DeviceQuery &asked, const WalkOf<E> &wa
 {
 	if (threadIdx.x == 0 && parents.place != NO_SLOT && walk.expanded <= asked.trace_room)
 		batch.traces[asked.trace + walk.expanded - 1] = slot_of(walk.list[parents.place]);
+}
+
+/* What copies of a row are told by. */
+template <class By>
+__device__ static inline ComparedRows
+compared_rows(const MirrorView &mirror)
+{
+	return is_coded(By::MEASURE) ? coded_rows(mirror) : stored_rows(mirror);
+}
+
+/*
+ * Whether a walk that has come to its end goes on (equal_rows.cuh): not in
+ * reference mode, which keeps copies apart from the start, nor if the query
+ * said when to stop.
+ */
+template <class By>
+__device__ static inline bool
+goes_on(const MirrorView &mirror, GraphWalk<typename By::Listed> *graph, GraphShared *shared,
+		uint32_t *seeded)
+{
+	const DeviceQuery &asked = shared->asked;
+
+	if (By::MEASURE == MEASURE_EXACT || asked.max_iterations != 0 ||
+		!begin_next_part(compared_rows<By>(mirror), &graph->walk, &shared->walk,
+						 ranked_entries(asked.k, asked.ef), seeded))
+		return false;
+	see_answers(graph);
+	return true;
 }
 
 /* The whole walk. */
@@ -570,7 +612,11 @@ graph_walk_all(const MirrorView &mirror, const BatchView &batch, const GraphLayo
 
 		if (!next_round(mirror, shared->asked, &shared->walk, layout.width, walk, &seeded, &parents,
 						&total))
-			return;
+		{
+			if (!goes_on<By>(mirror, graph, shared, &seeded))
+				return;
+			continue;
+		}
 		if (By::MEASURE == MEASURE_EXACT)
 			note_trace(batch, shared->asked, *walk, parents);
 		if (threadIdx.x == 0)
@@ -581,7 +627,13 @@ graph_walk_all(const MirrorView &mirror, const BatchView &batch, const GraphLayo
 		__syncthreads();
 		if (graph->apart)
 			merge_apart<T, TERM>(mirror, graph, shared, query.vector);
-		merge_candidates(walk, &shared->walk, parents);
+		if (walk->part == WALK_DISTINCT && !parents.pivots)
+			drop_copies(compared_rows<By>(mirror), walk->list, walk->count, walk->candidates,
+						&shared->walk.found[walk->round & 1]);
+		merge_candidates(walk, &shared->walk, parents,
+						 By::MEASURE == MEASURE_EXACT ? ~0u : walk->ef);
+		if (By::MEASURE == MEASURE_EXACT)
+			keep_rows_and_copies(compared_rows<By>(mirror), walk, &shared->walk);
 		walk->round++;
 	}
 }

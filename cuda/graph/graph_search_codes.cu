@@ -38,6 +38,7 @@
 #include <math.h>
 
 #include "cuda/graph/answers.cuh"
+#include "cuda/graph/equal_rows.cuh"
 
 #define LEAST_TILE (WALK_MOST_WARPS * WALK_MOST_WIDTH) /* every warp notes its parents in its
 													    * share */
@@ -46,6 +47,43 @@
 #define MOST_THREADS (WALK_MOST_WARPS * WARP)
 #define LONG_CODE 512u /* bytes from which on a query that has an SM to itself has all the warps */
 #define WALK_SHARED_MOST (64u * 1024) /* of a query: what is larger is left to graph_search.cu */
+
+/*
+ * The whole walk, from the seeds to a list without unexpanded slots. All
+ * threads, after a barrier.
+ */
+template <int TERM, uint32_t TEAM, uint32_t ROWS, bool ROTATED>
+__device__ static inline void
+walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &asked,
+		 const uint4 *query, Walk *walk, WalkShared *shared)
+{
+	uint32_t seeded = 0;
+
+#pragma unroll 1
+	for (;;)
+	{
+		Parents parents;
+		uint32_t total;
+
+		if (!next_round(mirror, asked, shared, layout.width, walk, &seeded, &parents, &total))
+		{
+			if (asked.max_iterations != 0 ||
+				!begin_next_part(coded_rows(mirror), walk, shared,
+								 ranked_entries(asked.k, asked.ef), &seeded))
+				return;
+			continue;
+		}
+		list_make_room(walk, total);
+		look_at<TERM, TEAM, ROWS, ROTATED>(mirror, layout, *walk, shared, query, parents, total);
+		__syncthreads();
+		if (walk->part == WALK_DISTINCT && !parents.pivots)
+			drop_copies(coded_rows(mirror), walk->list, walk->count, walk->candidates,
+						&shared->found[walk->round & 1]);
+		merge_round(walk, shared, parents);
+		walk->round++;
+		__syncthreads();
+	}
+}
 
 /* Lay out a walk and its answers in a block's shared memory. */
 __device__ static inline void
@@ -90,7 +128,6 @@ __launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const Ba
 	Answers answers;
 	uint32_t scanned;
 
-	PROFILE_BEGIN();
 	for (uint32_t i = threadIdx.x; i < sizeof(DeviceQuery) / 16; i += blockDim.x)
 		shared.asked[i] = ((const uint4 *) &batch.queries[blockIdx.x])[i];
 	codes_lay_out(layout, memory, &walk, &answers);
@@ -99,12 +136,12 @@ __launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const Ba
 	if (threadIdx.x == 0)
 	{
 		shared.found[0] = shared.found[1] = shared.fresh = shared.most = 0;
-		shared.open_from = 0;
+		shared.open_from = shared.gathered = 0;
 	}
 	query = load_query<T>(mirror, batch.vectors + (size_t) blockIdx.x * mirror.stride,
 						  (float *) memory, &shared.norm);
-	walk.ef = asked.ef;
-	STAGE(0);
+	walk.ef = walk.room = asked.ef;
+	walk.part = WALK_PLAIN;
 	if constexpr (ROTATED)
 	{
 		/* it is rotated where list and set are to be */
@@ -116,12 +153,10 @@ __launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const Ba
 	else
 		encode_query<TERM>(mirror, query.elements, (signed char *) memory + layout.codes, &walk,
 						   &shared);
-	STAGE(1);
 	walk_all<TERM, TEAM, ROWS, ROTATED>(
 		mirror, layout, asked, (const uint4 *) (memory + layout.codes), &walk, &shared);
 	rank_exactly<T, TERM, EXACT_LANES>(mirror, asked, query, walk, &answers,
 									   ranked_entries(asked.k, asked.ef), &shared);
-	STAGE(10);
 	if (pending.keys != NULL)
 	{
 		merge_lists(pending, &answers, &shared);
@@ -133,8 +168,6 @@ __launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const Ba
 	write_answers(mirror, batch, asked, walk, answers.best, scanned, answers.best.count, 0,
 				  &shared);
 	end_query(batch, gridDim.x);
-	STAGE(11);
-	PROFILE_END(walk.round);
 }
 
 /* --- the host's part ------------------------------------------------------ */
@@ -237,42 +270,6 @@ walk_prepare(const cudaDeviceProp *device, GraphLimits *limits)
 	return cudaSuccess;
 }
 
-#ifdef GPUANN_TUNING
-static double device_us;
-
-/* Microseconds on the device of what was launched since this was asked last. */
-extern "C" __attribute__((visibility("default"))) double
-gpuann_device_us(void)
-{
-	double us = device_us;
-
-	device_us = 0;
-	return us;
-}
-
-/* Launch on an idle device, and count its time there. */
-template <class Launch>
-static cudaError_t
-launch_timed(const Launch &launch, cudaStream_t stream)
-{
-	cudaEvent_t events[2];
-	float ms = 0;
-
-	for (int i = 0; i < 2; i++)
-		cudaEventCreate(&events[i]);
-	cudaDeviceSynchronize();
-	cudaEventRecord(events[0], stream);
-	launch();
-	cudaEventRecord(events[1], stream);
-	cudaDeviceSynchronize();
-	cudaEventElapsedTime(&ms, events[0], events[1]);
-	for (int i = 0; i < 2; i++)
-		cudaEventDestroy(events[i]);
-	device_us += ms * 1000;
-	return cudaGetLastError();
-}
-#endif
-
 cudaError_t
 walk_launch(const GraphLaunch *launch, uint32_t in_flight)
 {
@@ -289,16 +286,6 @@ walk_launch(const GraphLaunch *launch, uint32_t in_flight)
 	warps = TUNED("WARPS", warps);
 	layout = lay_out_walk(mirror, launch->max_k, launch->max_ef, warps);
 	layout.prefetch = TUNED("PREFETCH", warps > 2) != 0;
-#ifdef GPUANN_TUNING
-	if (TUNED("EVENTS", 0))
-		return launch_timed(
-			[&]
-			{
-				LAUNCH(kernel, launch->queries, warps * WARP, layout.bytes, launch->stream, *mirror,
-					   launch->batch, launch->pending, layout);
-			},
-			launch->stream);
-#endif
 	LAUNCH(kernel, launch->queries, warps * WARP, layout.bytes, launch->stream, *mirror,
 		   launch->batch, launch->pending, layout);
 	return cudaGetLastError();

@@ -7,7 +7,6 @@
 #define GPUANN_CUDA_GRAPH_SEARCH_CODES_CUH
 
 #include "cuda/quantizer/rotated.cuh"
-#include "cuda/graph/profile.cuh"
 #include "cuda/graph/graph_search_codes.h"
 
 typedef unsigned long long Entry; /* distance << 32 | slot << 1 | expanded */
@@ -41,10 +40,18 @@ struct WalkShared
 	uint32_t found[2]; /* candidates of a round; rounds alternate */
 	uint32_t fresh;	   /* slots measured so far */
 	uint32_t open_from;
-	uint32_t gathered; /* pending rows of a tile */
+	uint32_t gathered; /* pending rows of a tile; before, copies in the list */
 	uint32_t entered;
 	uint32_t live;
 	uint32_t most; /* of the query's elements, as the bits of a float */
+};
+
+/* Parts of a walk; equal_rows.cuh has the rules. */
+enum WalkPart
+{
+	WALK_PLAIN,	   /* as if there were no copies of rows */
+	WALK_DISTINCT, /* anew, without copies */
+	WALK_COPIES	   /* on from there, with copies of the nearest */
 };
 
 /*
@@ -62,6 +69,8 @@ struct WalkOf
 	uint32_t places;
 	uint32_t count;	 /* entries of the list */
 	uint32_t ef;
+	uint32_t room; /* entries of a full list: ef, but in reference mode */
+	WalkPart part;
 	uint32_t measured;	/* slots, up to the last round */
 	uint32_t forgotten; /* of them, those that the set no longer counts; may wrap */
 	uint32_t round;
@@ -109,16 +118,13 @@ codes_see(const WalkOf<E> &walk, uint32_t slot)
 }
 
 /*
- * Make sure that the set has room for `more` slots: empty it and put the list
- * back if it has not; returns whether it was emptied. All threads, after a
- * barrier; ends with one if it was.
+ * Empty the set and put the list back. All threads, after a barrier; ends with
+ * one.
  */
 template <class E>
-__device__ static inline bool
-list_make_room(WalkOf<E> *walk, uint32_t more)
+__device__ static inline void
+list_refill_set(WalkOf<E> *walk)
 {
-	if (walk->measured - walk->forgotten + more <= walk->places / 8 * 5)
-		return false;
 	for (uint32_t i = threadIdx.x; i < walk->places / 4; i += blockDim.x)
 		((uint4 *) walk->table)[i] = make_uint4(NO_SLOT, NO_SLOT, NO_SLOT, NO_SLOT);
 	__syncthreads();
@@ -126,6 +132,20 @@ list_make_room(WalkOf<E> *walk, uint32_t more)
 		codes_see(*walk, slot_of(walk->list[i]));
 	__syncthreads();
 	walk->forgotten = walk->measured - walk->count;
+}
+
+/*
+ * Make sure that the set has room for `more` slots: refill it if it has not;
+ * returns whether it was refilled. All threads, after a barrier; ends with one
+ * if it was.
+ */
+template <class E>
+__device__ static inline bool
+list_make_room(WalkOf<E> *walk, uint32_t more)
+{
+	if (walk->measured - walk->forgotten + more <= walk->places / 8 * 5)
+		return false;
+	list_refill_set(walk);
 	return true;
 }
 
@@ -152,7 +172,7 @@ codes_offer(const MirrorView &mirror, const WalkOf<E> &walk, WalkShared *shared,
 			uint32_t slot, bool prefetch)
 {
 	E entry = entry_of(key, slot);
-	bool enters = has && (walk.count < walk.ef || entry < walk.list[walk.ef - 1]);
+	bool enters = has && (walk.count < walk.room || entry < walk.list[walk.room - 1]);
 	uint32_t ballot = __ballot_sync(FULL_WARP, enters);
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t place = 0;
@@ -399,7 +419,6 @@ look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 	uint32_t n = 0;
 	uint32_t slot = neighbour(mirror, parents, from + lane, from + lane < to);
 
-	STAGE(3);
 #pragma unroll 1
 	for (uint32_t i = from + lane; i - lane < to; i += WARP)
 	{
@@ -408,7 +427,6 @@ look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 		bool fresh = slot < mirror.rows && (parents.pivots || codes_see(walk, slot));
 		uint32_t ballot = __ballot_sync(FULL_WARP, fresh);
 
-		STAGE(4);
 		if (fresh)
 			walk.fresh[n + (uint32_t) __popc(ballot & ((1u << lane) - 1))] = slot;
 		n += (uint32_t) __popc(ballot);
@@ -419,7 +437,6 @@ look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 	if (lane == 0)
 		atomicAdd(&shared->fresh, n);
 	__syncwarp();
-	STAGE(5);
 	codes_measure<TERM, TEAM, ROWS, ROTATED>(
 		mirror, layout, walk, shared, query, parents.pivots ? mirror.pivot_codes : mirror.codes,
 		parents.pivots ? mirror.pivot_scales : mirror.code_scales, n);
@@ -587,36 +604,6 @@ next_round(const MirrorView &mirror, const DeviceQuery &asked, const WalkShared 
 		*total = parents->count * mirror.degree;
 	}
 	return true;
-}
-
-/* The whole walk, from the seeds to a list without unexpanded slots. */
-template <int TERM, uint32_t TEAM, uint32_t ROWS, bool ROTATED>
-__device__ static inline void
-walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &asked,
-		 const uint4 *query, Walk *walk, WalkShared *shared)
-{
-	uint32_t seeded = 0;
-
-#pragma unroll 1
-	for (;;)
-	{
-		Parents parents;
-		uint32_t total;
-
-		if (!next_round(mirror, asked, shared, layout.width, walk, &seeded, &parents, &total))
-			return;
-		list_make_room(walk, total);
-		STAGE(2);
-		look_at<TERM, TEAM, ROWS, ROTATED>(mirror, layout, *walk, shared, query, parents, total);
-		STAGE(6);
-		__syncthreads();
-		STAGE(7);
-		merge_round(walk, shared, parents);
-		walk->round++;
-		STAGE(8);
-		__syncthreads();
-		STAGE(9);
-	}
 }
 
 /*

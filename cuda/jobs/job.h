@@ -21,6 +21,7 @@ typedef enum JobStage
 	STAGE_FLOATS,  /* centroids and codebook are on their way */
 	STAGE_TRAIN,   /* or are made */
 	STAGE_ROWS,	   /* rows are on their way */
+	STAGE_STATES,  /* the host's states of appended rows are written */
 	STAGE_SEEDS,   /* seeds are */
 	STAGE_PENDING, /* the new list of pending slots is */
 	STAGE_JUDGE,   /* codes are judged by the graph */
@@ -49,9 +50,11 @@ struct CudaJob
 	LinkWork *work;		/* what it is at (link_job.h) */
 	ListsWork *lists;	/* likewise (lists_work.h) */
 	ListsTrain *train;	/* likewise (lists_train_job.cu) */
-	uint32_t *pending; /* the list to be, without what this job links */
-	uint32_t npending;
+	uint32_t npending; /* slots: appended and on their way, or left on the list */
 	bool has_pending;
+	uint32_t marked;  /* slots that it links and that are called linked */
+	uint32_t scanned; /* slots of the list, or appended rows, that were gone through */
+	uint32_t ndead;	  /* of these rows */
 	uint32_t *seeds;
 	uint32_t nseeds;
 	bool has_seeds;

@@ -20,6 +20,12 @@
 #include "cuda/query/mirror_room.h"
 
 #define MOST_STAGES 10
+/* slots that the owner goes through at once, for 0.3 ms: queries wait */
+#ifdef EMULATED
+#define SLICE 64u
+#else
+#define SLICE 65536u
+#endif
 /* a list of pending slots that is not longer is always made anew */
 #ifdef EMULATED
 #define SHORT_LIST 256u
@@ -30,7 +36,7 @@
 /* The stages of each kind of job, in order. */
 static const JobStage stages[][MOST_STAGES] = {
 	{STAGE_DONE},
-	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE}, /* JOB_APPEND */
+	{STAGE_QUEUED, STAGE_ROWS, STAGE_STATES, STAGE_DRAIN, STAGE_DONE}, /* JOB_APPEND */
 	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE}, /* JOB_OVERWRITE */
 	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE}, /* JOB_DEAD */
 	{STAGE_QUEUED, STAGE_CODES, STAGE_ROWS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
@@ -48,7 +54,7 @@ static const JobStage stages[][MOST_STAGES] = {
 /* The same of mirrors with lists. */
 static const JobStage list_stages[][MOST_STAGES] = {
 	{STAGE_DONE},
-	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},  /* JOB_APPEND */
+	{STAGE_QUEUED, STAGE_ROWS, STAGE_STATES, STAGE_DRAIN, STAGE_DONE}, /* JOB_APPEND */
 	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},  /* JOB_OVERWRITE */
 	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},  /* JOB_DEAD */
 	{STAGE_QUEUED, STAGE_LISTS, STAGE_DRAIN, STAGE_DONE}, /* JOB_GRAPH */
@@ -99,7 +105,6 @@ job_free(CudaEngine *engine, CudaJob *job)
 	link_free_result(job);
 	discount(engine, &job->work_bytes);
 	discount(engine, &job->result_bytes);
-	free(job->pending);
 	free(job->seeds);
 	free(job);
 }
@@ -206,24 +211,18 @@ job_fail(CudaJob *job, EngineStatus status)
 }
 
 /*
- * Take the memory that a job's lists will need: once something has changed,
+ * Take the memory that a job's seeds will need: once something has changed,
  * nothing but the device may fail.
  */
 static bool
-take_lists(CudaEngine *engine, CudaJob *job)
+take_seeds(CudaEngine *engine, CudaJob *job)
 {
-	bool seeds = job->in.kind == JOB_SEEDS || engine_job_links(job->in.kind);
-	bool pending = seeds || job->in.kind == JOB_GRAPH;
-
-	if (pending)
-		job->pending = (uint32_t *) malloc((job->mirror->nlisted + 1) * sizeof(uint32_t));
-	if (seeds)
-		job->seeds = (uint32_t *) malloc(SEEDS_ROOM * sizeof(uint32_t));
-	if ((!pending || job->pending != NULL) && (!seeds || job->seeds != NULL))
+	if (job->in.kind != JOB_SEEDS && !engine_job_links(job->in.kind))
+		return true;
+	job->seeds = (uint32_t *) malloc(SEEDS_ROOM * sizeof(uint32_t));
+	if (job->seeds != NULL)
 	{
-		job_counts(engine, &job->result_bytes,
-				   (pending ? (job->mirror->nlisted + 1) * sizeof(uint32_t) : 0) +
-					   (seeds ? SEEDS_ROOM * sizeof(uint32_t) : 0));
+		job_counts(engine, &job->result_bytes, SEEDS_ROOM * sizeof(uint32_t));
 		return true;
 	}
 	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
@@ -301,7 +300,7 @@ job_begin(CudaEngine *engine, CudaJob *job)
 		if (status != ENGINE_OK)
 			return job_fail(job, status);
 	}
-	return take_lists(engine, job);
+	return take_seeds(engine, job);
 }
 
 /* Collect the seeds that a job sets: published ones. */
@@ -332,22 +331,29 @@ mark_linked(CudaMirror *mirror, uint32_t slot)
 }
 
 /*
- * Which slots a job links: all that JOB_GRAPH names; of a link, which may have
- * been cut short, those that its result says.
+ * Call linked, a slice of them, the slots that a job links: all that JOB_GRAPH
+ * names; of a link, which may have been cut short, those that its result says.
+ * True when all are.
  */
-static void
+static bool
 link_slots(CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	const LinkResult *link = &job->link;
+	uint32_t count = job->in.kind == JOB_GRAPH ? job->in.count : link->count;
+	uint32_t end = at_most(count, job->marked + SLICE);
 
-	if (job->in.kind == JOB_GRAPH)
-		for (uint32_t i = 0; i < job->in.count; i++)
+	for (; job->marked < end; job->marked++)
+	{
+		uint32_t i = job->marked;
+
+		if (job->in.kind == JOB_GRAPH)
 			mark_linked(mirror, job->in.slots[i]);
-	for (uint32_t i = 0; i < link->count; i++)
-		if ((link->linked[i / 64] >> (i % 64) & 1) &&
-			(mirror->states[link->slots[i]] & SLOT_PENDING))
+		else if ((link->linked[i / 64] >> (i % 64) & 1) &&
+				 (mirror->states[link->slots[i]] & SLOT_PENDING))
 			mark_linked(mirror, link->slots[i]);
+	}
+	return job->marked == count;
 }
 
 /*
@@ -371,32 +377,52 @@ list_is_due(const CudaJob *job)
 }
 
 /*
- * Make the list of pending slots without those that are no longer pending. The
- * published one stays until the end.
+ * Take those that are no longer pending off the host's list of pending slots, a
+ * slice at a time. Batches read the device's, whose length is published at the
+ * end. True when it is done.
  */
-static void
+static bool
 collect_pending(CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
+	uint32_t end;
 
-	if (job->has_pending)
-		return;
-	link_slots(job);
-	job->has_pending = list_is_due(job);
-	for (uint32_t i = 0; job->has_pending && i < mirror->nlisted; i++)
-		if (mirror->states[mirror->listed[i]] & SLOT_PENDING)
-			job->pending[job->npending++] = mirror->listed[i];
+	if (job->step == 0)
+	{
+		if (!link_slots(job))
+			return false;
+		job->has_pending = list_is_due(job);
+		job->step = 1;
+	}
+	if (!job->has_pending)
+		return true;
+	end = at_most(mirror->nlisted, job->scanned + SLICE);
+	for (; job->scanned < end; job->scanned++)
+	{
+		uint32_t slot = mirror->listed[job->scanned];
+
+		if (mirror->states[slot] & SLOT_PENDING)
+			mirror->listed[job->npending++] = slot;
+		else
+			mirror->states[slot] &= (uint8_t) ~SLOT_LISTED;
+	}
+	return job->scanned == mirror->nlisted;
 }
 
-/* Make appended rows visible to batches that start from now on. */
-static void
-publish_append(CudaJob *job)
+/*
+ * Write the host's states of appended rows, a slice at a time: they are beyond
+ * the published ones. True when all are written.
+ */
+static bool
+append_states(CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
-	uint32_t end = job->in.first_slot + job->in.count;
+	uint32_t count = job->in.first_slot + job->in.count - mirror->rows;
+	uint32_t end = at_most(count, job->scanned + SLICE);
 
-	for (uint32_t slot = mirror->rows; slot < end; slot++)
+	for (; job->scanned < end; job->scanned++)
 	{
+		uint32_t slot = mirror->rows + job->scanned;
 		uint32_t i = slot - job->in.first_slot;
 		bool absent = slot < job->in.first_slot;
 		bool dead = absent || (job->in.dead != NULL && (job->in.dead[i / 64] >> (i % 64) & 1));
@@ -404,17 +430,30 @@ publish_append(CudaJob *job)
 		mirror->states[slot] = absent ? SLOT_DEAD | SLOT_ABSENT
 							   : dead ? SLOT_DEAD
 									  : SLOT_PENDING | SLOT_LISTED;
-		mirror->ndead += dead;
 		if (!dead)
 		{
+			uint32_t at = mirror->nlisted + job->scanned - job->ndead;
+
 			if (mirror->lists != NULL)
-				mirror->lists->where[slot] = mirror->nlisted;
-			mirror->listed[mirror->nlisted++] = slot;
-			mirror->npending++;
+				mirror->lists->where[slot] = at;
+			mirror->listed[at] = slot;
 		}
+		job->ndead += dead;
 	}
-	if (end > mirror->rows)
-		mirror->rows = end;
+	return job->scanned == count;
+}
+
+/* Make appended rows visible to batches that start from now on. */
+static void
+publish_append(CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	uint32_t alive = job->scanned - job->ndead;
+
+	mirror->ndead += job->ndead;
+	mirror->nlisted += alive;
+	mirror->npending += alive;
+	mirror->rows += job->scanned;
 }
 
 /* Replace the list of pending slots by the new one. */
@@ -423,13 +462,6 @@ publish_pending(CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 
-	for (uint32_t i = 0; i < mirror->nlisted; i++)
-		mirror->states[mirror->listed[i]] &= (uint8_t) ~SLOT_LISTED;
-	for (uint32_t i = 0; i < job->npending; i++)
-	{
-		mirror->listed[i] = job->pending[i];
-		mirror->states[job->pending[i]] |= SLOT_LISTED;
-	}
 	mirror->nlisted = job->npending;
 	mirror->pending_side ^= 1;
 }
@@ -516,6 +548,14 @@ send_rows(CudaEngine *engine, CudaJob *job)
 	return sent;
 }
 
+/* A stage has done a slice of the host's work: the owner comes back soon. */
+static bool
+go_on(CudaEngine *engine)
+{
+	engine_wake(engine);
+	return false;
+}
+
 /*
  * Do what can be done now of a job's stage: true when the stage is over. A job
  * that fails has its status set.
@@ -546,6 +586,8 @@ run_stage(CudaEngine *engine, CudaJob *job)
 				return job_fail(job, ENGINE_CANCELLED);
 			}
 			return send_rows(engine, job);
+		case STAGE_STATES:
+			return append_states(job) || go_on(engine);
 		case STAGE_SEEDS:
 			/* a link that never began says nothing of seeds */
 			if (engine_job_links(job->in.kind) && job->link_status != ENGINE_OK &&
@@ -556,8 +598,9 @@ run_stage(CudaEngine *engine, CudaJob *job)
 							  (uint32_t *) mirror->seeds.base +
 								  (mirror->seeds_side ^ 1) * SEEDS_ROOM);
 		case STAGE_PENDING:
-			collect_pending(job);
-			return send_slots(engine, job, job->pending, job->npending,
+			if (!collect_pending(job))
+				return go_on(engine);
+			return send_slots(engine, job, mirror->listed, job->npending,
 							  (uint32_t *) mirror->pending[mirror->pending_side ^ 1].base);
 		case STAGE_CODES:
 			return quantizer_stage(engine, job);

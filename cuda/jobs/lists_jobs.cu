@@ -35,6 +35,7 @@ lay_out_pass(ListsWork *work, const CudaLists *lists, uint32_t rows, unsigned ch
 
 	work->device_rows = carve<float>(&at, (size_t) rows * dims);
 	work->device_numbers = carve<uint32_t>(&at, rows);
+	work->device_distances = carve<double>(&at, rows);
 	for (int side = 0; side < 2; side++)
 	{
 		work->side_slots[side] = carve<uint32_t>(&at, rows);
@@ -212,10 +213,13 @@ lists_link_begin(CudaEngine *engine, CudaJob *job)
 	work->places = (uint32_t *) malloc(work->most * sizeof(uint32_t) + 1);
 	work->left = (uint32_t *) malloc(work->most * sizeof(uint32_t) + 1);
 	work->more = (uint32_t *) malloc(lists->count * sizeof(uint32_t));
-	if (work->places == NULL || work->left == NULL || work->more == NULL)
+	work->distances = (double *) malloc(work->most * sizeof(double) + 1);
+	if (work->places == NULL || work->left == NULL || work->more == NULL ||
+		work->distances == NULL)
 		return ENGINE_NO_MEMORY;
 	job_counts(engine, &job->work_bytes,
-			   (2 * (uint64_t) work->most + lists->count) * sizeof(uint32_t));
+			   (2 * (uint64_t) work->most + lists->count) * sizeof(uint32_t) +
+				   work->most * sizeof(double));
 	memset(&job->error, 0, sizeof(job->error));
 	return ENGINE_OK;
 }
@@ -235,6 +239,7 @@ lists_job_end(CudaEngine *engine, CudaJob *job)
 	free(work->places);
 	free(work->left);
 	free(work->more);
+	free(work->distances);
 	free(work->directory);
 	free(work);
 	job->lists = NULL;
@@ -269,7 +274,7 @@ send_pass(CudaEngine *engine, CudaJob *job, uint32_t first)
 	assign.rows = work->device_rows;
 	assign.count = rows;
 	assign.nearest = work->device_numbers;
-	assign.distances = NULL;
+	assign.distances = work->device_distances;
 	assign.scratch = work->scratch;
 	assign.limits = &engine->device.lists_limits;
 	assign.stream = engine->device.job_stream;
@@ -295,7 +300,7 @@ begin_fetch(ListsWork *work)
 	work->phase = LISTS_FETCH;
 }
 
-/* Take rows that have come: their lists, then their codes. */
+/* Take rows that have come: their lists, their codes, then their distances. */
 static void
 take_fetched(const CudaLists *lists, ListsWork *work, const Piece *piece, Fetch fetch)
 {
@@ -305,6 +310,9 @@ take_fetched(const CudaLists *lists, ListsWork *work, const Piece *piece, Fetch 
 	memcpy(work->numbers + at, piece->staged, fetch.count * sizeof(uint32_t));
 	memcpy(work->codes + at * code_bytes, piece->staged + fetch.count * sizeof(uint32_t),
 		   fetch.count * code_bytes);
+	memcpy(work->distances + fetch.first,
+		   piece->staged + fetch.count * (sizeof(uint32_t) + code_bytes),
+		   fetch.count * sizeof(double));
 	work->got += fetch.count;
 }
 
@@ -324,6 +332,10 @@ send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t count)
 							   work->device_codes + work->sent * words,
 							   count * words * sizeof(uint32_t), cudaMemcpyDeviceToHost,
 							   engine->device.job_stream)) &&
+		   GPU(&engine->device.failure,
+			   cudaMemcpyAsync(piece->staged + count * (1 + words) * sizeof(uint32_t),
+							   work->device_distances + work->sent, count * sizeof(double),
+							   cudaMemcpyDeviceToHost, engine->device.job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 
@@ -349,8 +361,9 @@ fetch_pass(CudaEngine *engine, CudaJob *job)
 	while (work->sent < work->rows)
 	{
 		Piece *piece = piece_free(engine);
-		uint32_t count = rows_of_piece(engine, (1 + lists->code_words) * sizeof(uint32_t),
-									   work->rows - work->sent);
+		uint32_t count = rows_of_piece(
+			engine, (1 + lists->code_words) * sizeof(uint32_t) + sizeof(double),
+			work->rows - work->sent);
 
 		if (piece == NULL || !send_fetch(engine, job, piece, count))
 			return false;
@@ -440,6 +453,8 @@ step_pass(CudaEngine *engine, CudaJob *job)
 		case LISTS_PLACE:
 			if (!lists_place_pass(engine, job))
 				return false;
+			for (uint32_t i = 0; work->links && i < work->rows; i++)
+				job->link.distance += work->distances[i];
 			work->first += work->rows;
 			job->shown_done = work->first;
 			next_pass(job);

@@ -43,6 +43,7 @@ struct ListsWork
 	uint32_t *left;	  /* places that rows leave for others */
 	uint32_t nleft;
 	uint32_t *more; /* rows of each list */
+	double *distances; /* a link's, from their centroids */
 	uint32_t *directory;
 	uint32_t nwords;
 	uint32_t words_room;
@@ -53,6 +54,7 @@ struct ListsWork
 	uint32_t *device_slots; /* of the pass, on a side; the next pass has the other */
 	uint32_t *device_numbers;
 	uint32_t *device_codes;
+	double *device_distances;
 	uint32_t *side_slots[2];
 	uint32_t *side_codes[2];
 	uint32_t side;

@@ -168,18 +168,15 @@ send_sample(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	uint32_t count = sampled_rows(mirror);
+	CodedRows rows = coded_rows(mirror);
 	Piece *piece = piece_hold(engine, job);
 
-	for (uint32_t i = 0; i < count && piece != NULL; i++)
-	{
-		uint32_t slot = (uint32_t) ((uint64_t) i * mirror->rows / count);
-
-		if (!mirror_copy_rows(&engine->device, mirror, slot, 1,
-							  piece->staged + (size_t) i * mirror->stride, false,
-							  engine->device.job_stream))
-			return false;
-	}
-	return piece != NULL && piece_send(engine, job, piece);
+	/* a copy of each row by itself would keep this thread for a millisecond */
+	return piece != NULL &&
+		   GPU(&engine->device.failure,
+			   quantizer_sample(&rows, piece->device, count, engine->device.job_stream)) &&
+		   codes_copy_out(engine, piece->staged, piece->device, (size_t) count * mirror->stride) &&
+		   piece_send(engine, job, piece);
 }
 
 /* Have memory for the scales of all slots. */

@@ -8,7 +8,9 @@
  * between their codes (link_codes.cuh). What differs from a query: rows at the
  * distance of the row to itself (its duplicates) do not enter the list. A
  * quarter of the degree of them is kept, a random one in each place, and a few
- * are expanded; so thousands of equal rows cost no more than others. Candidates
+ * are expanded; so thousands of equal rows cost no more than others. Copies of
+ * other rows are kept out of the list where they are many (equal_rows.cuh), for
+ * they would leave the row no other candidates. Candidates
  * are the list, and of the first expansions those that left it: far rows, some
  * of which become the graph's long edges.
  *
@@ -21,6 +23,7 @@
  * Writes 8 x (ef + 64) + 256. Bound: random reads of rows. Launched by link.cu.
  */
 #include "cuda/graph/entry_points.h"
+#include "cuda/graph/equal_rows.cuh"
 #include "cuda/link/link_codes.cuh"
 
 #define LEAST_TILE 64u
@@ -204,6 +207,9 @@ walk_round(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkSha
 	__syncthreads();
 	if (threadIdx.x < source.nequals && shared->equals[source.equal_place] == source.equal)
 		shared->equals[source.equal_place] |= 1;
+	if (walk->part == WALK_DISTINCT)
+		drop_copies(CODES ? coded_rows(mirror) : stored_rows(mirror), walk->list, walk->count,
+					walk->candidates, &shared->walk.found[walk->round & 1]);
 	merge_round(walk, &shared->walk, source.parents);
 	walk->round++;
 	__syncthreads();
@@ -372,8 +378,8 @@ write_candidates(const LinkBatch &batch, const Walk &walk, LinkShared *shared, u
 
 /* Empty what the block keeps. */
 __device__ static inline void
-begin_walk(const WalkLayout &layout, const LinkBatch &batch, unsigned char *memory, Walk *walk,
-		   LinkShared *shared)
+begin_walk(const WalkLayout &layout, const LinkBatch &batch, unsigned char *memory, WalkPart part,
+		   Walk *walk, LinkShared *shared)
 {
 	uint32_t share = (layout.tile + LINK_WARPS - 1) / LINK_WARPS;
 
@@ -385,7 +391,8 @@ begin_walk(const WalkLayout &layout, const LinkBatch &batch, unsigned char *memo
 	walk->places = layout.places;
 	walk->count = walk->measured = walk->forgotten = walk->round = walk->expanded =
 		walk->iterations = 0;
-	walk->ef = batch.ef;
+	walk->ef = walk->room = batch.ef;
+	walk->part = part;
 	walk->scale = 0;
 	for (uint32_t i = threadIdx.x; i < walk->places / 4; i += LINK_THREADS)
 		((uint4 *) walk->table)[i] = make_uint4(NO_SLOT, NO_SLOT, NO_SLOT, NO_SLOT);
@@ -394,9 +401,38 @@ begin_walk(const WalkLayout &layout, const LinkBatch &batch, unsigned char *memo
 	if (threadIdx.x == 0)
 	{
 		shared->walk.found[0] = shared->walk.found[1] = shared->walk.fresh = 0;
-		shared->walk.open_from = 0;
+		shared->walk.open_from = shared->walk.gathered = 0;
 		shared->noted = shared->left = 0;
 	}
+}
+
+/*
+ * Walk from the seeds, or from the lists nearest to the row, to a list without
+ * unexpanded slots; `part` says whether it is to have copies of other rows.
+ * All threads, after a barrier.
+ */
+template <typename T, int TERM, bool CODES>
+__device__ static inline void
+walk_from_seeds(const MirrorView &mirror, const LinkBatch &batch, const WalkLayout &layout,
+				unsigned char *memory, WalkPart part, Walk *walk, LinkShared *shared, uint32_t item)
+{
+	uint32_t self = batch.slots[item];
+	uint32_t seeded = 0,
+			 equals_left = EXPANDED_EQUALS,
+			 total;
+	LinkSource source;
+
+	begin_walk(layout, batch, memory, part, walk, shared);
+	__syncthreads();
+	if (batch.lists != NULL)
+	{
+		total = list_source(mirror, batch, shared, item, &source);
+		walk_round<T, TERM, CODES>(mirror, batch, walk, shared, self, source, total);
+		seeded = mirror.nseeds;
+	}
+#pragma unroll 1
+	while ((total = next_source(mirror, walk, shared, &seeded, &equals_left, &source)) > 0)
+		walk_round<T, TERM, CODES>(mirror, batch, walk, shared, self, source, total);
 }
 
 /* Find one row's candidates. All threads; ends with a barrier. */
@@ -405,16 +441,13 @@ __device__ static inline void
 walk_for_row(const MirrorView &mirror, const LinkBatch &batch, const WalkLayout &layout,
 			 unsigned char *memory, LinkShared *shared, uint32_t item)
 {
+	const ComparedRows compared = CODES ? coded_rows(mirror) : stored_rows(mirror);
 	uint32_t self = batch.slots[item];
 	uint32_t key = pair_key<T, TERM>(mirror, self, self, true, fast_team(mirror.stride));
 	uint32_t coded = CODES ? code_equal_key<TERM>(mirror, batch, self) : key;
-	uint32_t seeded = 0,
-			 equals_left = EXPANDED_EQUALS,
-			 total;
-	LinkSource source;
+	WalkPart part = WALK_PLAIN;
 	Walk walk;
 
-	begin_walk(layout, batch, memory, &walk, shared);
 	for (uint32_t i = threadIdx.x; CODES && i < mirror.code_stride / 16; i += LINK_THREADS)
 		((uint4 *) (memory + layout.codes))[i] = __ldcg(code_row(mirror, self) + i);
 	if (threadIdx.x == 0)
@@ -424,16 +457,15 @@ walk_for_row(const MirrorView &mirror, const LinkBatch &batch, const WalkLayout 
 		shared->code = (const uint4 *) (memory + layout.codes);
 		shared->term = CODES ? batch.code_terms[self] : 0;
 	}
-	__syncthreads();
-	if (batch.lists != NULL)
-	{
-		total = list_source(mirror, batch, shared, item, &source);
-		walk_round<T, TERM, CODES>(mirror, batch, &walk, shared, self, source, total);
-		seeded = mirror.nseeds;
-	}
 #pragma unroll 1
-	while ((total = next_source(mirror, &walk, shared, &seeded, &equals_left, &source)) > 0)
-		walk_round<T, TERM, CODES>(mirror, batch, &walk, shared, self, source, total);
+	for (;;)
+	{
+		walk_from_seeds<T, TERM, CODES>(mirror, batch, layout, memory, part, &walk, shared, item);
+		if (part == WALK_DISTINCT || !has_many_copies(compared, walk, &shared->walk))
+			break;
+		part = WALK_DISTINCT;
+		__syncthreads();
+	}
 	if (batch.mates)
 		look_at_mates<T, TERM, CODES>(mirror, batch, &walk, shared, item);
 	__syncthreads();

@@ -354,6 +354,25 @@ __launch_bounds__(THREADS) judge_kernel(const CodedRows rows, const uint32_t *sl
 			  1u);
 }
 
+/* A warp for each row of a sample. */
+__global__ void __launch_bounds__(THREADS)
+	sample_kernel(const CodedRows rows, unsigned char *to, uint32_t count)
+{
+	uint32_t i = blockIdx.x * WARPS + threadIdx.x / WARP;
+	uint32_t slot = (uint32_t) ((uint64_t) i * rows.rows / count);
+	const uint32_t *from = (const uint32_t *) (rows.vectors + (size_t) slot * rows.stride);
+
+	for (uint32_t word = threadIdx.x % WARP; i < count && word < rows.stride / 4; word += WARP)
+		((uint32_t *) (to + (size_t) i * rows.stride))[word] = from[word];
+}
+
+cudaError_t
+quantizer_sample(const CodedRows *rows, unsigned char *to, uint32_t count, cudaStream_t stream)
+{
+	LAUNCH(sample_kernel, (count + WARPS - 1) / WARPS, THREADS, 0, stream, *rows, to, count);
+	return cudaGetLastError();
+}
+
 cudaError_t
 quantizer_clear_ranges(const CodedRows *rows, cudaStream_t stream)
 {

@@ -94,6 +94,12 @@ may_be_rotated(uint32_t dims, Metric metric)
 }
 
 /*
+ * Copy `count` rows, spread evenly over all, to `to`: device memory, strides as
+ * the mirror's.
+ */
+extern cudaError_t quantizer_sample(const CodedRows *rows, unsigned char *to, uint32_t count,
+									cudaStream_t stream);
+/*
  * Make the offsets of rotated codes (host memory) from rows (host memory,
  * strides as the mirror's), at most INT8_SAMPLE of them.
  */

@@ -21,9 +21,12 @@
 
 #include "cuda/lists/lists_search.h"
 #include "cuda/query/cuda_engine.h"
+#include "cuda/query/patience.h"
 
 #define WALK_SLACK 8u				  /* times ef rows of the graph, and what these name, are what a
 									   * walk reads at most */
+#define PROBE_SLACK 8u				  /* times the mean is what a probed list has, at most */
+#define FAR_SLACK 4u				  /* rows read over the bus one by one take so much longer */
 #define PENDING_ALONE 4096u			  /* so many pending rows are worth kernels of their own */
 #define BLOCKS_PER_SM 8u
 #define ZERO_COPY_MOST (256u << 10) /* bytes of input that a graph search reads from pinned memory
@@ -281,30 +284,55 @@ batch_copy_in(CudaEngine *engine, BatchStream *bstream, const void *to, const vo
 }
 
 /*
- * Copy the bitmaps in: through pinned memory if they fit, else straight from
- * where they are, which makes the driver stage them and this thread wait for it
- * (about 0.1 s per GB).
+ * Stage the next bytes of a batch's bitmaps, as many as fit, one task's behind
+ * another's. Called by the owner, or by CUDA's thread in the order of the
+ * stream; what it reads stays until the batch has ended.
+ */
+static void
+stage_bitmaps(void *arg)
+{
+	BatchStream *bstream = (BatchStream *) arg;
+	size_t from = bstream->bitmaps_staged;
+	size_t end = from + BITMAP_STAGED;
+
+	for (uint32_t i = 0; i < bstream->ntasks; i++)
+	{
+		const DeviceQuery *query = &bstream->queries[i];
+		size_t first = (size_t) query->admitted * sizeof(uint32_t);
+		size_t last = first + ((size_t) query->admitted_slots + 63) / 64 * sizeof(uint64_t);
+		size_t low = first > from ? first : from;
+		size_t high = last < end ? last : end;
+
+		if (query->has_admitted && low < high)
+			memcpy(bstream->bitmaps + (low - from),
+				   (const unsigned char *) bstream->tasks[i]->admitted + (low - first), high - low);
+	}
+	bstream->bitmaps_staged = end;
+}
+
+/*
+ * Copy the bitmaps in, through pinned memory: a copy from where they are would
+ * make the driver stage them, and this thread wait for it (about 0.1 s per GB).
+ * Where they do not fit at once, CUDA's thread stages the next part when the
+ * one before it has been copied.
  */
 static bool
 send_bitmaps(CudaEngine *engine, BatchStream *bstream, size_t total)
 {
-	bool staged = total <= BITMAP_STAGED;
-	size_t at = 0;
-
-	for (uint32_t i = 0; i < bstream->ntasks; i++)
+	bstream->bitmaps_staged = 0;
+	stage_bitmaps(bstream);
+	for (size_t at = 0; at < total; at += BITMAP_STAGED)
 	{
-		const CudaTask *task = bstream->tasks[i];
-		size_t bytes = task_bitmap_bytes(task);
+		const unsigned char *to = (const unsigned char *) bstream->view.bitmaps + at;
+		size_t bytes = total - at < BITMAP_STAGED ? total - at : BITMAP_STAGED;
 
-		if (staged && bytes > 0)
-			memcpy(bstream->bitmaps + at, task->admitted, bytes);
-		else if (!batch_copy_in(engine, bstream, (const unsigned char *) bstream->view.bitmaps + at,
-								task->admitted, bytes))
+		if (at > 0 && !GPU(&engine->device.failure,
+						   cudaLaunchHostFunc(bstream->stream, stage_bitmaps, bstream)))
 			return false;
-		at += bytes;
+		if (!batch_copy_in(engine, bstream, to, bstream->bitmaps, bytes))
+			return false;
 	}
-	return !staged ||
-		   batch_copy_in(engine, bstream, bstream->view.bitmaps, bstream->bitmaps, total);
+	return true;
 }
 
 static inline bool
@@ -639,16 +667,41 @@ batch_begin(BatchStream *bstream)
 	next_generation(bstream);
 }
 
-/* How long a batch may take, part by part if it has several. */
+/* Rows that a query of a batch is compared with, at most. */
 static uint64_t
-patience_us(const BatchStream *bstream, const BatchFill *fill)
+compared_rows(const BatchStream *bstream, const BatchFill *fill)
 {
 	const CudaMirror *mirror = bstream->mirror;
 	uint64_t rows = mirror->rows;
-	uint64_t walked = WALK_SLACK * (uint64_t) fill->max_ef * mirror->spec.degree + mirror->nlisted;
+	uint64_t some = rows;
 
-	return STREAM_PATIENCE_US + (is_graph(bstream->kind) && walked < rows ? walked : rows) *
-								  mirror->stride * bstream->ntasks / STREAM_PACE;
+	if (is_graph(bstream->kind))
+		some = WALK_SLACK * (uint64_t) fill->max_ef * mirror->spec.degree + mirror->nlisted;
+	else if (bstream->kind == BATCH_LISTS)
+		some = PROBE_SLACK * (uint64_t) fill->max_probes * (rows / mirror->lists->count + 1) +
+			   mirror->nlisted;
+	return some < rows ? some : rows;
+}
+
+/* What a batch may have to do, part by part if it has several. */
+static BatchWork
+batch_work(const CudaEngine *engine, const BatchStream *bstream, const BatchFill *fill)
+{
+	const CudaMirror *mirror = bstream->mirror;
+	uint64_t rows = compared_rows(bstream, fill);
+	uint64_t centroids = bstream->kind == BATCH_LISTS ? mirror->lists->count : 0;
+	bool exact = !is_graph(bstream->kind) && bstream->kind != BATCH_LISTS;
+	BatchWork work = {0, 0, 0};
+
+	if (is_stream(bstream->kind))
+		host_rows_part(engine, mirror, &rows, &work.bus_bytes);
+	else if (mirror->may_be_far)
+		work.bus_bytes = bstream->ntasks * (exact ? FAR_SLACK * host_rows_passing_bytes(mirror)
+												  : rows * mirror->stride);
+	if (is_graph(bstream->kind))
+		work.longest = rows * mirror->stride;
+	work.elements = (rows + centroids) * mirror->spec.dims * bstream->ntasks;
+	return work;
 }
 
 /* Launch the kernels of a batch. */
@@ -672,7 +725,9 @@ ends_itself(const BatchStream *bstream)
 static bool
 launch_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
 {
-	bstream->patience_us = patience_us(bstream, fill);
+	const BatchWork work = batch_work(engine, bstream, fill);
+
+	bstream->work_us = batch_work_us(&work);
 	if (!wait_for_change(engine, bstream) ||
 		!gpu_check(&engine->device.failure, launch_kernels(engine, bstream, fill),
 				   "the launch of a batch"))

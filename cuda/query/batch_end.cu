@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cuda/query/cuda_engine.h"
+#include "cuda/query/patience.h"
 #include "cuda/query/query_fast.h"
 
 #define LOOKAHEAD 4u	/* tasks */
@@ -132,6 +133,23 @@ end_task(CudaEngine *engine, BatchStream *bstream, uint32_t i, bool polled)
 }
 
 /*
+ * Whether a batch should have ended by now. It may wait for those that the
+ * device works on beside it, so that it has the time of their work, too.
+ */
+static bool
+batch_is_overdue(const CudaEngine *engine, const BatchStream *bstream, uint64_t now)
+{
+	uint64_t explained = patience_base_us();
+
+	if (now - bstream->launched_us <= explained)
+		return false;
+	for (uint32_t i = 0; i < BATCH_STREAMS; i++)
+		if (engine->streams[i].busy && !engine->streams[i].ended)
+			explained += engine->streams[i].work_us;
+	return now - bstream->launched_us > explained;
+}
+
+/*
  * Whether a batch stream's batch is over. Asks the driver now and then, because
  * a device that failed raises no flag.
  */
@@ -150,7 +168,7 @@ batch_is_over(CudaEngine *engine, BatchStream *bstream)
 	state = cudaStreamQuery(bstream->stream);
 	if (state == cudaErrorNotReady)
 	{
-		if (now - bstream->launched_us > bstream->patience_us)
+		if (batch_is_overdue(engine, bstream, now))
 			gpu_check(&engine->device.failure, cudaErrorUnknown, "a batch that does not end");
 		return false;
 	}

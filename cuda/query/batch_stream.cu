@@ -71,12 +71,17 @@ open_batch_stream(CudaEngine *engine, BatchStream *bstream, unsigned char *pinne
 	bstream->view.bitmaps = (const uint32_t *) bstream->bitmap_memory.base;
 	bstream->view.flag = bstream->flag;
 	*bstream->flag = 0;
-	/* queries before jobs, where both are ready */
+	/*
+	 * queries before jobs, where both are ready. Nothing orders such a stream
+	 * behind the default one, so that it clears its memory itself
+	 */
 	if (!GPU(&engine->device.failure, cudaDeviceGetStreamPriorityRange(&least, &greatest)) ||
 		!GPU(&engine->device.failure,
 			 cudaStreamCreateWithPriority(&bstream->stream, cudaStreamNonBlocking, greatest)) ||
-		!GPU(&engine->device.failure, cudaMemset(bstream->view.ended, 0, sizeof(uint32_t))) ||
-		!GPU(&engine->device.failure, cudaMemset(bstream->table, 0xFF, fused_table_bytes())) ||
+		!GPU(&engine->device.failure,
+			 cudaMemsetAsync(bstream->view.ended, 0, sizeof(uint32_t), bstream->stream)) ||
+		!GPU(&engine->device.failure,
+			 cudaMemsetAsync(bstream->table, 0xFF, fused_table_bytes(), bstream->stream)) ||
 		!GPU(&engine->device.failure,
 			 cudaEventCreateWithFlags(&bstream->done, cudaEventDisableTiming)))
 	{

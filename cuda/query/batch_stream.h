@@ -17,25 +17,15 @@
 #define INPUT_ROOM (STREAM_QUERIES * sizeof(DeviceQuery) + 256 + VECTOR_ROOM)
 #define RESULT_ROOM (1u << 18)			/* results of a batch */
 #define TRACE_ROOM (1u << 20)			/* entries of a batch's traces */
-#define BITMAP_STAGED ((size_t) 2 << 20) /* bytes of a batch's bitmaps that go through pinned
-										  * memory */
+/* bytes of a batch's bitmaps that go through pinned memory at once */
+#ifdef EMULATED
+#define BITMAP_STAGED ((size_t) 4 << 10)
+#else
+#define BITMAP_STAGED ((size_t) 2 << 20)
+#endif
 #define STATE_ROOM ((size_t) 64 << 20)	/* bytes of lists, sets and tables of a batch */
 
 #define LISTS_ROOM (STATE_ROOM / 4)	/* of it: lists that many pending rows leave */
-
-/*
- * A batch that has not ended after so long will not end: what walks take is
- * milliseconds. To it come microseconds for what a batch may have to read (an
- * exact search of a large table, many long walks), at a pace that the slowest
- * device exceeds a hundredfold.
- */
-#ifdef EMULATED
-#define STREAM_PATIENCE_US (120ull * 1000 * 1000)
-#define STREAM_PACE 10u /* bytes in a microsecond */
-#else
-#define STREAM_PATIENCE_US (10ull * 1000 * 1000)
-#define STREAM_PACE 10000u
-#endif
 
 /* What runs together in one batch stream. */
 typedef enum BatchKind
@@ -69,7 +59,7 @@ struct BatchStream
 						  * Atomic */
 	uint64_t started_us;
 	uint64_t launched_us; /* the same, or when its last part was launched (host_rows.cu) */
-	uint64_t patience_us; /* how long after that the batch must have ended */
+	uint64_t work_us; /* how long after that its work may take (patience.h) */
 	uint64_t asked_us; /* when CUDA was last asked how the batch stream fares */
 	uint64_t ended_us; /* when the owner saw it */
 	CudaMirror *mirror;
@@ -94,6 +84,7 @@ struct BatchStream
 	uint64_t submitted_us;
 
 	bool last_part;		/* of a batch in tiles, the last is on its way */
+	size_t bitmaps_staged; /* bytes of the batch's bitmaps that have been staged: CUDA's thread */
 	bool read_in_place; /* the device reads its input from pinned memory */
 
 	/* pinned */

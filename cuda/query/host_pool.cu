@@ -23,6 +23,7 @@
 
 #include "cuda/query/host_pool.h"
 #include "cuda/graph/graph_search_codes.h"
+#include "engine/processors.h"
 
 #define PROCESSORS_EACH 2u /* of those that this process may use, for each helper */
 #define HELPERS 7u
@@ -160,11 +161,7 @@ pool_helpers(void)
 {
 	uint32_t count = 2;
 #ifndef EMULATED
-	cpu_set_t set;
-
-	count = sched_getaffinity(0, sizeof(set), &set) == 0
-				? (uint32_t) CPU_COUNT(&set) / PROCESSORS_EACH
-				: 0;
+	count = (uint32_t) processors_usable() / PROCESSORS_EACH;
 	count = TUNED("HELPERS", count < HELPERS ? count : HELPERS);
 #endif
 	return count < POOL_MAX ? count : POOL_MAX;

@@ -173,6 +173,22 @@ send_part(CudaEngine *engine, const BatchStream *bstream)
 	return true;
 }
 
+void
+host_rows_part(const CudaEngine *engine, const CudaMirror *mirror, uint64_t *rows, uint64_t *bytes)
+{
+	*rows = mirror->rows < PART * (uint64_t) EXACT_TILE ? mirror->rows
+														: PART * (uint64_t) EXACT_TILE;
+	*bytes = PART * (uint64_t) engine->stream.tile_bytes;
+}
+
+uint64_t
+host_rows_passing_bytes(const CudaMirror *mirror)
+{
+	uint64_t near = mirror_near_rows(mirror);
+
+	return mirror->rows > near ? (mirror->rows - near) / PASSING_SHARE * mirror->stride : 0;
+}
+
 bool
 host_rows_begin(CudaEngine *engine, BatchStream *bstream, const ExactLaunch *launch)
 {

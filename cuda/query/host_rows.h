@@ -45,6 +45,17 @@ extern uint32_t host_rows_queries(uint32_t max_k);
 extern bool host_rows_begin(CudaEngine *engine, BatchStream *bstream, const ExactLaunch *launch);
 extern bool host_rows_more(const CudaEngine *engine);
 extern bool host_rows_continue(CudaEngine *engine, BatchStream *bstream);
+/*
+ * Rows that a part of a batch in tiles searches, and bytes that it brings, at
+ * most.
+ */
+extern void host_rows_part(const CudaEngine *engine, const CudaMirror *mirror, uint64_t *rows,
+						   uint64_t *bytes);
+/*
+ * Bytes that a query whose filter lets few rows pass reads in host memory, at
+ * most.
+ */
+extern uint64_t host_rows_passing_bytes(const CudaMirror *mirror);
 /* A batch stream's batch is over; returns its tiles. */
 extern uint32_t host_rows_end(CudaEngine *engine, BatchStream *bstream);
 

@@ -20,6 +20,7 @@
 extern "C"
 {
 #include "engine/distance.h"
+#include "test/quantizer_test_int8.h"
 }
 
 #define DEGREE 32u /* graph_search.cu reads WALK_WIDTH rows of these in a round, as

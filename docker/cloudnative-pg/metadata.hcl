@@ -18,8 +18,8 @@ metadata = {
   versions = {
     trixie = {
       "18" = {
-        package = "0.2.0"
-        sql     = "0.2"
+        package = "0.3.0"
+        sql     = "0.3"
       }
     }
   }

@@ -2,7 +2,8 @@
  * build.c
  *		CREATE INDEX: the rows are appended to pages and fed to an engine, which
  *		makes the graph: the server's, if that has a device and room for them,
- *		else a CPU engine in this process.
+ *		else a CPU engine in this process. Lists are made by the server's engine
+ *		or by threads.
  *
  * The pages are written through buffers; vector pages are logged as they are
  * filled, all others once at the end. The engine in this process holds as many
@@ -42,7 +43,7 @@ typedef struct BuildState
 	double		expected_rows;
 	double		heap_rows;
 	MemoryContext memory;
-	BuildServer *server;		/* NULL: the engine in this process makes the graph */
+	BuildServer *server;		/* NULL: the graph or lists are made in this process */
 	BuildEngine *engine;		/* NULL: the server's does */
 
 	/* rows in pages */
@@ -67,7 +68,8 @@ typedef struct BuildState
 } BuildState;
 
 /*
- * Make the graph in this process, from the first row on.
+ * Go on without the server: a graph is made in this process, from the first row
+ * on. Lists need no engine here.
  */
 static void
 go_on_here(BuildState *build)
@@ -77,9 +79,10 @@ go_on_here(BuildState *build)
 	if (build->server != NULL)
 		build_server_close(build->server);
 	build->server = NULL;
-	build->engine =
-		build_engine_open(build->index, &build->format, Max(build->expected_rows, build->rows));
-	for (uint32 i = 0; i < build->fed; i++)
+	if (!format_has_lists(&build->format))
+		build->engine =
+			build_engine_open(build->index, &build->format, Max(build->expected_rows, build->rows));
+	for (uint32 i = 0; build->engine != NULL && i < build->fed; i++)
 		build_engine_feed(build->engine, i, build->loaded[i]);
 	MemoryContextSwitchTo(old);
 }
@@ -495,9 +498,11 @@ fill_lists(BuildState *build)
 						 .lists = &build->lists,
 						 .rows = build->rows,
 						 .superblocks = build->superblocks,
-						 .loaded = build->loaded};
+						 .loaded = build->loaded,
+						 .server = build->server};
 
 	build_lists(&lists);
+	build->server = lists.server;
 }
 
 /*
@@ -643,14 +648,28 @@ log_pages(BuildState *build)
 }
 
 /*
- * Check what is to be indexed, and lay out its pages.
+ * Check what is to be indexed, and lay out its pages. What options leave open of
+ * lists is as a GPU likes it, if the server has one that serves the index, or as
+ * pages do.
  */
 static void
-init_build(BuildState *build, Relation heap, Relation index, double expected_rows, uint64 nonce)
+plan_format(BuildState *build, bool served)
 {
+	Relation	index = build->index;
 	const GpuannTypeInfo *type = gpuann_type_info(index);
 	uint32		dims = gpuann_column_dims(type, index);
 
+	if (gpuann_option_method(index) == GPUANN_METHOD_IVFPQ)
+		list_format_plan(index, type, dims, build->expected_rows, build->nonce, served,
+						 &build->format, &build->lists);
+	else
+		format_compute(&build->format, type, dims, gpuann_option_m(index),
+					   gpuann_option_ef_construction(index), build->expected_rows);
+}
+
+static void
+init_build(BuildState *build, Relation heap, Relation index, double expected_rows, uint64 nonce)
+{
 	memset(build, 0, sizeof(*build));
 	build->heap = heap;
 	build->index = index;
@@ -659,12 +678,25 @@ init_build(BuildState *build, Relation heap, Relation index, double expected_row
 	build->free_head = NO_SLOT;
 	build->least_norm = GPUANN_NO_LEAST_NORM;
 	build->most_norm = GPUANN_NO_MOST_NORM;
+}
 
-	if (gpuann_option_method(index) == GPUANN_METHOD_IVFPQ)
-		list_format_plan(index, type, dims, expected_rows, nonce, &build->format, &build->lists);
-	else
-		format_compute(&build->format, type, dims, gpuann_option_m(index),
-					   gpuann_option_ef_construction(index), expected_rows);
+/*
+ * Plan the index and choose who makes its graph or lists.
+ */
+static void
+begin_build(BuildState *build)
+{
+	bool		served = build_server_allowed(build->index, build->expected_rows);
+
+	plan_format(build, served);
+	if (served)
+		build->server = build_server_open(build->heap, build->index, &build->format, &build->lists,
+										  build->expected_rows, build->nonce);
+	if (build->server != NULL)
+		return;
+	if (served)
+		plan_format(build, false);
+	go_on_here(build);
 }
 
 /*
@@ -734,14 +766,8 @@ gpuannbuild(Relation heap, Relation index, IndexInfo *info)
 	build->memory = memory;
 	build->loaded = palloc0(sizeof(uint32));
 	build->loaded_room = 1;
+	begin_build(build);
 	write_first_pages(build, MAIN_FORKNUM);
-	if (!format_has_lists(&build->format))
-	{
-		build->server =
-			build_server_open(heap, index, &build->format, expected_rows, build->nonce);
-		if (build->server == NULL)
-			go_on_here(build);
-	}
 	load_rows(build, info);
 	if (format_has_lists(&build->format))
 		fill_lists(build);
@@ -774,6 +800,7 @@ gpuannbuildempty(Relation index)
 	BuildState	build;
 
 	init_build(&build, NULL, index, 0, 0);
+	plan_format(&build, false);
 	build.lists.lists = 1;
 	build.superblocks = 1;
 	write_first_pages(&build, INIT_FORKNUM);

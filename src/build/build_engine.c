@@ -211,7 +211,7 @@ build_engine_link(BuildEngine *build, LinkResult *link)
 {
 	EngineJob	job = {
 		.kind = JOB_LINK, .ef_construction = build->format->ef_construction,
-		.threads = max_parallel_maintenance_workers + 1
+		.threads = local_engine_threads()
 	};
 
 	if (build->rows == 0)

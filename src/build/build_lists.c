@@ -3,8 +3,11 @@
  *		CREATE INDEX with lists: centroids and codebook from a sample of the
  *		rows, then every row into its list.
  *
- * The rows are in their pages already. Threads train, assign and encode; this
- * process reads and writes the pages, which are logged at the end of the build.
+ * The rows are in their pages already. Threads train, assign and encode, or the
+ * server's engine if it has the rows; this process reads and writes the pages,
+ * which are logged at the end of the build. Both give the same lists and codes
+ * of the same centroids: what the server leaves undone when it fails is done
+ * here.
  */
 #include "postgres.h"
 
@@ -26,7 +29,7 @@
 #define SAMPLE_OF_CODEWORD	64	/* the same for codewords of pq */
 #define LEAST_SAMPLE	10000
 #define CHUNK_ROWS		16384	/* rows assigned at once, at most */
-#define ITEM_ROWS		256		/* ... by a thread */
+#define ITEM_ROWS		64		/* ... by a thread: all wait for the last */
 
 /* Memory of the build, in bytes. */
 static Size
@@ -56,6 +59,17 @@ sample_room(const ListsBuild *build, const QuantizerShape *shape, uint32 lists)
 }
 
 /*
+ * Whether there is memory for so many lists: to train them on a row each, or
+ * for what the server has learned.
+ */
+static bool
+lists_fit(const ListsBuild *build, const QuantizerShape *shape, uint32 lists)
+{
+	return build->server != NULL ? lists_floats(shape, lists) * sizeof(float) <= build_bytes()
+		: sample_room(build, shape, lists) >= lists;
+}
+
+/*
  * Lists of the rows that there are: not more than were planned, nor than the
  * posting pages have room for, one page of each being filled in part.
  */
@@ -75,7 +89,7 @@ count_lists(const ListsBuild *build)
 	most = (uint32) Min(Min(build->lists->lists, most), pages - full);
 	/* Who asks for a number gets it, or an error. */
 	if (options == NULL || options->lists <= 0)
-		while (most > 1 && sample_room(build, &shape, most) < most)
+		while (most > 1 && !lists_fit(build, &shape, most))
 			most -= (most + 7) / 8;
 	return most;
 }
@@ -106,22 +120,24 @@ typedef struct Training
 	EngineStatus status;
 } Training;
 
-/* Rows to be trained on: as many as memory holds, with what k-means takes. */
+/* Rows to be trained on. */
+static double
+sample_wanted(const QuantizerShape *shape, uint32 lists)
+{
+	double		wanted = Max((double) lists * SAMPLE_OF_LIST, LEAST_SAMPLE);
+
+	if (shape->kind == QUANTIZER_PQ)
+		wanted = Max(wanted, (double) SAMPLE_OF_CODEWORD * (1 << shape->bits));
+	return wanted;
+}
+
+/* The same, but as many as memory holds, with what k-means takes. */
 static uint32
 sample_size(const ListsBuild *build, const QuantizerShape *shape)
 {
 	uint32		lists = build->lists->lists;
-	double		wanted = Max((double) lists * SAMPLE_OF_LIST, LEAST_SAMPLE);
-	double		room = sample_room(build, shape, lists);
+	double		wanted = Min(sample_wanted(shape, lists), sample_room(build, shape, lists));
 
-	if (room < lists)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("%u lists do not fit into maintenance_work_mem", lists),
-				 errhint("Increase maintenance_work_mem, or create the index with fewer lists.")));
-	if (shape->kind == QUANTIZER_PQ)
-		wanted = Max(wanted, (double) SAMPLE_OF_CODEWORD * (1 << shape->bits));
-	wanted = Min(wanted, room);
 	return (uint32) Min(Max(wanted, lists), build->rows);
 }
 
@@ -163,37 +179,89 @@ train(const TrainControl *control, void *arg)
 								   training->floats, &inertia);
 }
 
+/* Train in threads. */
+static void
+train_here(const ListsBuild *build, Training *training)
+{
+	training->count = sample_size(build, &training->task.shape);
+	training->sample = palloc_extended((Size) training->count * build->format->dims * sizeof(float),
+									   MCXT_ALLOC_HUGE);
+	draw_sample(build, training);
+	build_in_threads(local_engine_threads(), train, training);
+	CHECK_FOR_INTERRUPTS();
+	pfree(training->sample);
+	if (training->status != ENGINE_OK)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY),
+						errmsg("out of memory in training the lists of index \"%s\"",
+							   RelationGetRelationName(build->index))));
+}
+
+/* The server has failed: what is left is done here. */
+static void
+leave_server(ListsBuild *build)
+{
+	build_server_close(build->server);
+	build->server = NULL;
+}
+
+/* Decide on the number of lists. */
+static void
+choose_lists(ListsBuild *build, const QuantizerShape *shape, uint32 planned)
+{
+	build->lists->lists = planned;
+	build->lists->lists = count_lists(build);
+	if (build->rows > 0 && !lists_fit(build, shape, build->lists->lists))
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("%u lists do not fit into maintenance_work_mem", build->lists->lists),
+				 errhint("Increase maintenance_work_mem, or create the index with fewer lists.")));
+}
+
+/* Train on the server; if it fails, the number of lists is chosen again. */
+static void
+train_there(ListsBuild *build, Training *training, uint32 planned)
+{
+	const QuantizerShape *shape = &training->task.shape;
+	uint32		lists = build->lists->lists;
+	uint32		sample = (uint32) Min(sample_wanted(shape, lists), build->rows);
+
+	if (build_server_train(build->server, build->loaded, lists, sample, training->floats,
+						   lists_floats(shape, lists)))
+		return;
+	leave_server(build);
+	choose_lists(build, shape, planned);
+}
+
 /*
  * Train, and write centroids and codebook. Without rows all of it is zero.
  */
 static void
 train_lists(ListsBuild *build)
 {
-	const ListFormat *lists = build->lists;
-	uint32		dims = build->format->dims;
+	ListFormat *lists = build->lists;
 	QuantizerShape shape = list_shape(build->format, lists);
-	Size		centroid_bytes = (Size) lists->lists * dims * sizeof(float);
-	Size		codebook_bytes = quantizer_codebook_bytes(&shape);
-	Training	training = {.task = {.shape = shape, .lists = lists->lists,
-									 .rounds = LISTS_TRAIN_ROUNDS}};
+	Training	training = {.task = {.shape = shape, .rounds = LISTS_TRAIN_ROUNDS}};
+	uint32		planned = lists->lists;
+	Size		ncentroids;
 
+	/* a mirror without centroids would never get any */
+	if (build->rows == 0 && build->server != NULL)
+		leave_server(build);
+	choose_lists(build, &shape, planned);
 	if (build->rows == 0)
 		return;
-	training.count = sample_size(build, &shape);
-	training.sample = palloc_extended((Size) training.count * dims * sizeof(float),
+	training.floats = palloc_extended(lists_floats(&shape, lists->lists) * sizeof(float),
 									  MCXT_ALLOC_HUGE);
-	training.floats = palloc_extended(centroid_bytes + codebook_bytes, MCXT_ALLOC_HUGE);
-	draw_sample(build, &training);
-	build_in_threads(local_engine_threads(), train, &training);
-	CHECK_FOR_INTERRUPTS();
-	if (training.status != ENGINE_OK)
-		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY),
-						errmsg("out of memory in training the lists of index \"%s\"",
-							   RelationGetRelationName(build->index))));
-	list_write_bytes(build->index, centroid_start(lists), centroid_bytes, training.floats);
-	list_write_bytes(build->index, codebook_start(lists), codebook_bytes,
-					 training.floats + (Size) lists->lists * dims);
-	pfree(training.sample);
+	if (build->server != NULL)
+		train_there(build, &training, planned);
+	training.task.lists = lists->lists;
+	if (build->server == NULL)
+		train_here(build, &training);
+	ncentroids = (Size) lists->lists * build->format->dims;
+	list_write_bytes(build->index, centroid_start(lists), ncentroids * sizeof(float),
+					 training.floats);
+	list_write_bytes(build->index, codebook_start(lists), quantizer_codebook_bytes(&shape),
+					 training.floats + ncentroids);
 	pfree(training.floats);
 	FAULT_POINT("build-lists-trained");
 }
@@ -204,10 +272,10 @@ train_lists(ListsBuild *build)
 typedef struct Filling
 {
 	ListsBuild *build;
-	ListCoder  *coder;
+	ListCoder  *coder;			/* NULL: the server assigns and encodes */
 	ListWriter	writer;
 	CodedRows  *rows;
-	char	   *vectors;		/* as they are stored */
+	char	   *vectors;		/* as they are stored; NULL: as coder */
 	uint32	   *slots;
 	uint32		room;
 	uint32	   *order;			/* rows by list */
@@ -217,30 +285,30 @@ typedef struct Filling
 	const TrainControl *control;	/* of the threads at work */
 } Filling;
 
+/* Memory for so many rows. */
 static void
-fill_begin(Filling *fill, ListsBuild *build)
+fill_begin(Filling *fill, ListsBuild *build, uint32 room)
 {
-	const IndexFormat *format = build->format;
-	Size		row_bytes = format->vector_bytes + format->dims * sizeof(float) +
-		2 * build->lists->code_bytes + 40;
-
 	memset(fill, 0, sizeof(*fill));
 	fill->build = build;
-	/* training has taken more */
-	fill->coder = list_coder_open(build->index, format, build->lists, MaxAllocHugeSize);
 	fill->writer = (ListWriter) {.index = build->index,
-								 .format = format,
+								 .format = build->format,
 								 .lists = build->lists,
 								 .superblocks = build->superblocks,
 								 .building = true};
-	fill->room = (uint32) Max(Min(build_bytes() / 2 / row_bytes, CHUNK_ROWS), ITEM_ROWS);
-	fill->rows = coded_rows_make(fill->coder, fill->room);
-	fill->vectors = palloc_extended((Size) fill->room * format->vector_bytes, MCXT_ALLOC_HUGE);
-	fill->slots = palloc(sizeof(uint32) * fill->room);
-	fill->order = palloc(sizeof(uint32) * fill->room);
+	fill->room = room;
+	fill->slots = palloc_extended(sizeof(uint32) * (Size) room, MCXT_ALLOC_HUGE);
+	fill->order = palloc_extended(sizeof(uint32) * (Size) room, MCXT_ALLOC_HUGE);
 	fill->first = palloc(sizeof(uint32) * (build->lists->lists + 2));
-	fill->entries = palloc(sizeof(PostingEntry) * fill->room);
-	fill->codes = palloc_extended((Size) fill->room * build->lists->code_bytes, MCXT_ALLOC_HUGE);
+	fill->entries = palloc_extended(sizeof(PostingEntry) * (Size) room, MCXT_ALLOC_HUGE);
+	fill->codes = palloc_extended((Size) room * build->lists->code_bytes, MCXT_ALLOC_HUGE);
+}
+
+/* Rows of which there is room for in half of the build's memory, up to a number. */
+static uint32
+rows_at_once(Size row_bytes, uint32 most)
+{
+	return (uint32) Max(Min(build_bytes() / 2 / row_bytes, most), ITEM_ROWS);
 }
 
 /* An item of a thread: widen, assign and encode some rows. */
@@ -336,6 +404,18 @@ write_list_numbers(Filling *fill)
 	}
 }
 
+/* Write the rows, whose lists and codes are known, into pages. */
+static void
+write_rows(Filling *fill)
+{
+	append_rows(fill);
+	write_list_numbers(fill);
+	fill->build->lists->built_rows += fill->rows->count;
+	fill->rows->count = 0;
+	build_progress(fill->build->lists->built_rows);
+	FAULT_POINT("build-lists-filled");
+}
+
 /* Put the rows gathered into lists. */
 static void
 fill_lists(Filling *fill)
@@ -343,25 +423,20 @@ fill_lists(Filling *fill)
 	if (fill->rows->count == 0)
 		return;
 	build_in_threads(local_engine_threads(), code_rows, fill);
-	append_rows(fill);
-	write_list_numbers(fill);
 	for (uint32 row = 0; row < fill->rows->count; row++)
 		fill->build->lists->built_distance += fill->rows->distance[row];
-	fill->build->lists->built_rows += fill->rows->count;
-	fill->rows->count = 0;
-	build_progress(fill->build->lists->built_rows);
-	FAULT_POINT("build-lists-filled");
+	write_rows(fill);
 }
 
-/* Gather the rows of a superblock. */
+/* Gather rows of a superblock, from one on. */
 static void
-gather_superblock(Filling *fill, uint32 superblock)
+gather_superblock(Filling *fill, uint32 superblock, uint32 from)
 {
 	const ListsBuild *build = fill->build;
 	const IndexFormat *format = build->format;
-	uint32		slot = superblock * format->superblock_slots;
+	uint32		slot = superblock * format->superblock_slots + from;
 
-	for (uint32 left = build->loaded[superblock]; left > 0;)
+	for (uint32 left = build->loaded[superblock] - from; left > 0;)
 	{
 		uint32		count = Min(left, fill->room - fill->rows->count);
 
@@ -375,22 +450,110 @@ gather_superblock(Filling *fill, uint32 superblock)
 	}
 }
 
+/* Assign and encode here what is in no list yet: all but the first rows. */
+static void
+fill_here(ListsBuild *build)
+{
+	const IndexFormat *format = build->format;
+	Size		row_bytes = format->vector_bytes + format->dims * sizeof(float) +
+		2 * build->lists->code_bytes + 40;
+	uint64		done = build->lists->built_rows;
+	Filling		fill;
+
+	fill_begin(&fill, build, rows_at_once(row_bytes, CHUNK_ROWS));
+	/* training has taken more */
+	fill.coder = list_coder_open(build->index, format, build->lists, MaxAllocHugeSize);
+	fill.rows = coded_rows_make(format, build->lists, fill.room);
+	fill.vectors = palloc_extended((Size) fill.room * format->vector_bytes, MCXT_ALLOC_HUGE);
+	for (uint32 i = 0; i < build->superblocks; i++)
+	{
+		uint32		skipped = (uint32) Min(done, build->loaded[i]);
+
+		gather_superblock(&fill, i, skipped);
+		done -= skipped;
+	}
+	fill_lists(&fill);
+}
+
+/* Take rows that the server has assigned and encoded. */
+static void
+take_part(Filling *fill, const LinkResult *part)
+{
+	Size		code_bytes = fill->build->lists->code_bytes;
+
+	for (uint32 done = 0, some; done < part->count; done += some)
+	{
+		CodedRows  *rows = fill->rows;
+
+		some = Min(part->count - done, fill->room - rows->count);
+		memcpy(fill->slots + rows->count, part->slots + done, some * sizeof(uint32));
+		memcpy(rows->list + rows->count, part->rows + done, some * sizeof(uint32));
+		memcpy(rows->codes + rows->count * code_bytes, part->codes + done * code_bytes,
+			   some * code_bytes);
+		rows->count += some;
+		if (rows->count == fill->room)
+			write_rows(fill);
+	}
+}
+
+/*
+ * Write what the server has made, in the order of slots. If it fails on the way,
+ * what it has given is written.
+ */
+static bool
+fetch_lists(ListsBuild *build)
+{
+	ListFormat *lists = build->lists;
+	CodedRows	rows = {0};
+	Filling		fill;
+	LinkResult	made;
+	LinkResult	part;
+	uint32		fetched = 0;
+
+	if (!build_server_link(build->server, build->loaded, &made))
+		return false;
+	build_phase(BUILD_PHASE_LISTS, build->rows);
+	fill_begin(&fill, build, rows_at_once(2 * lists->code_bytes + 24, build->rows));
+	fill.rows = &rows;
+	rows.list = palloc_extended(sizeof(uint32) * (Size) fill.room, MCXT_ALLOC_HUGE);
+	rows.codes = palloc_extended((Size) fill.room * lists->code_bytes, MCXT_ALLOC_HUGE);
+	for (; fetched < build->rows && build_server_fetch(build->server, &part);
+		 fetched += part.count)
+		take_part(&fill, &part);
+	if (rows.count > 0)
+		write_rows(&fill);
+	lists->built_distance = made.distance / build->rows * fetched;
+	return fetched == build->rows;
+}
+
+/* The same in memory of its own, which is given back. */
+static void
+fill_there(ListsBuild *build)
+{
+	MemoryContext memory =
+		AllocSetContextCreate(CurrentMemoryContext, "gpuann lists", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(memory);
+	bool		done = fetch_lists(build);
+
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(memory);
+	if (!done)
+		leave_server(build);
+}
+
 void
 build_lists(ListsBuild *build)
 {
-	Filling		fill;
-
-	build->lists->lists = count_lists(build);
-	tell_of_few_lists(build);
 	build_phase(BUILD_PHASE_TRAIN, 0);
 	train_lists(build);
+	tell_of_few_lists(build);
 	if (build->rows == 0)
 		return;
 	build_phase(BUILD_PHASE_LISTS, build->rows);
-	fill_begin(&fill, build);
-	for (uint32 i = 0; i < build->superblocks; i++)
-		gather_superblock(&fill, i);
-	fill_lists(&fill);
+	if (build->server != NULL)
+		fill_there(build);
+	if (build->server == NULL)
+		fill_here(build);
 }
 
 /* ---- logging ---- */

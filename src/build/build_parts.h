@@ -151,6 +151,7 @@ extern void build_copy_vectors(Relation index, const IndexFormat *format, uint32
 							   uint32 count, void *vectors);
 
 /* build_lists.c */
+typedef struct BuildServer BuildServer;
 
 /* Rows in pages that are to be in lists. */
 typedef struct ListsBuild
@@ -161,6 +162,7 @@ typedef struct ListsBuild
 	uint32		rows;
 	uint32		superblocks;
 	const uint32 *loaded;		/* per superblock: its first slots hold rows */
+	BuildServer *server;		/* that has the rows; NULL: none, or it has failed, and was closed */
 } ListsBuild;
 
 /* Train centroids and codes, and put every row into its list. */
@@ -170,25 +172,38 @@ extern void build_lists(ListsBuild *build);
 extern void build_log_postings(PageLog *log, const IndexFormat *format, uint32 superblock);
 
 /* build_server.c */
-typedef struct BuildServer BuildServer;
+
+/* Whether an index of so many rows is to be built on the server. */
+extern bool build_server_allowed(Relation index, double expected_rows);
 
 /*
- * Begin to build on the server; NULL: it is not to be, or cannot. What returns
- * false ends it, has said why, and is to be followed by build_server_close:
- * then the CPU engine in this process does everything from the first row on.
+ * Begin to build on the server, lists as planned if the format has some; NULL:
+ * it cannot. What returns false ends it, has said why, and is to be followed by
+ * build_server_close: then this process does everything from the first row on,
+ * or of lists what is left.
  */
 extern BuildServer *build_server_open(Relation heap, Relation index, const IndexFormat *format,
-									  double expected_rows, uint64 nonce);
+									  const ListFormat *lists, double expected_rows, uint64 nonce);
 extern bool build_server_feed(BuildServer *build, uint32 superblock, uint32 rows);
 extern bool build_server_fed(BuildServer *build);
 
 /*
- * Link all rows: of each superblock the first loaded[i] slots. The seeds are
- * valid until the build is closed.
+ * Learn so many lists from a sample of that many rows: nfloats centroids and
+ * codewords. If others were planned the rows are sent anew.
  */
-extern bool build_server_link(BuildServer *build, const uint32 *loaded, LinkResult *seeds);
+extern bool build_server_train(BuildServer *build, const uint32 *loaded, uint32 lists,
+							   uint32 sample, float *floats, Size nfloats);
 
-/* The graph rows of the next slots; valid until the next call. */
+/*
+ * Link all rows: of each superblock the first loaded[i] slots. made gets the
+ * seeds, valid until the build is closed, or the distance of lists.
+ */
+extern bool build_server_link(BuildServer *build, const uint32 *loaded, LinkResult *made);
+
+/*
+ * The graph rows of the next slots, or their lists' numbers and codes; valid
+ * until the next call.
+ */
 extern bool build_server_fetch(BuildServer *build, LinkResult *part);
 
 /*

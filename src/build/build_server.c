@@ -2,17 +2,20 @@
  * build_server.c
  *		A build whose rows are linked by the server's engine, where that has a
  *		device: they go into the index's mirror as they are loaded, are linked
- *		there, and the graph rows come back.
+ *		there, and the graph rows come back; of lists centroids and codebook are
+ *		learned there before, and the numbers of lists and codes come back.
  *
  * The mirror belongs to the builder until the transaction is over
  * (mirror_feed.c), so whatever ends that leaves none. Rows are sent from pages
  * that are written already: whatever goes wrong, the CPU engine in this process
- * can begin with the first row. The server is not believed: every slot and edge
- * is checked in a copy, and each row has to come once.
+ * can begin with the first row. The server is not believed: every slot, edge and
+ * list is checked in a copy, and each row has to come once.
  */
 #include "postgres.h"
 
 #include "build/build_parts.h"
+
+#include <math.h>
 
 #include "client/client.h"
 #include "engine/bits.h"
@@ -23,13 +26,15 @@
 #include "mirror/worker.h"
 
 #define LEAST_ROWS		1000	/* fewer are linked here before a server has woken */
-#define FETCHED_ROWS	2048	/* graph rows that come at once */
+#define FETCHED_ROWS	2048	/* graph rows that come at once, */
+#define FETCHED_BYTES	(CHANNEL_DATA_BYTES / 2)	/* or of lists and floats so much */
 #define PATIENCE_US		(120 * 1000000) /* with a server that does not get on: whatever holds it up,
 										 * it is replaced or ends itself by then */
 
 struct BuildServer
 {
 	MirrorSlice slice;
+	ListFormat	lists;			/* of the mirror; slice.lists, if the format has lists */
 	const uint32 *loaded;		/* per superblock: slots that hold rows, the first ones */
 	uint32		end;			/* slots below this have been sent */
 	uint32		rows;			/* of them, that hold rows */
@@ -43,19 +48,21 @@ struct BuildServer
 	uint64	   *holds;			/* a bit per slot: those that hold rows */
 	uint32		fetched;		/* rows */
 	uint32		next;			/* the slot of the next one, if that holds a row */
+	uint32		most;			/* that come at once */
 	uint32	   *slots;
 	uint32	   *graph_rows;
+	unsigned char *codes;
 	uint32	   *seeds;
 };
 
-/*
- * Whether an index is built on the server: a CPU engine there is no faster than
- * the one here.
- */
-static bool
-worth_it(Relation index, double expected_rows)
+/* A CPU engine there is no faster than the one here. */
+bool
+build_server_allowed(Relation index, double expected_rows)
 {
-	return expected_rows >= LEAST_ROWS && feed_allowed(index) && client_engine_is_cuda();
+	const GpuannOptions *options = (const GpuannOptions *) index->rd_options;
+
+	return expected_rows >= LEAST_ROWS && feed_allowed(index) && client_engine_is_cuda() &&
+		(options == NULL || options->lists <= ENGINE_MAX_LISTS);
 }
 
 /*
@@ -95,8 +102,11 @@ build_failed(BuildServer *build)
 	const MirrorSlice *slice = &build->slice;
 
 	ereport(slice->no_memory || slice->over_quota ? NOTICE : WARNING,
-			(errmsg("gpuann graph of index \"%s\" is built by the CPU engine",
-					RelationGetRelationName(slice->index)),
+			(slice->lists != NULL
+			 ? errmsg("gpuann lists of index \"%s\" are made without the server",
+					  RelationGetRelationName(slice->index))
+			 : errmsg("gpuann graph of index \"%s\" is built by the CPU engine",
+					  RelationGetRelationName(slice->index)),
 			 errdetail("%s", slice->reason)));
 	return false;
 }
@@ -146,21 +156,22 @@ create_mirror(MirrorSlice *slice, uint32 rows)
 }
 
 BuildServer *
-build_server_open(Relation heap, Relation index, const IndexFormat *format, double expected_rows,
-				  uint64 nonce)
+build_server_open(Relation heap, Relation index, const IndexFormat *format,
+				  const ListFormat *lists, double expected_rows, uint64 nonce)
 {
-	BuildServer *build;
+	BuildServer *build = palloc0(sizeof(BuildServer));
+	MirrorSlice *slice = &build->slice;
 	MemoryContextCallback *callback;
-	MirrorSlice *slice;
 
-	if (!worth_it(index, expected_rows))
-		return NULL;
-	build = palloc0(sizeof(BuildServer));
-	slice = &build->slice;
 	slice->index = index;
 	slice->format = format;
 	slice->entry = slice->channel = -1;
 	slice->call_us = PATIENCE_US;
+	if (format_has_lists(format))
+	{
+		build->lists = *lists;
+		slice->lists = &build->lists;
+	}
 	callback = palloc0(sizeof(MemoryContextCallback));
 	callback->func = release_channel;
 	callback->arg = slice;
@@ -354,72 +365,66 @@ is_graph_row(BuildServer *build, uint32 slot, const uint32 *row)
 }
 
 /*
- * Fetch a part of what was linked, from an element on: slots, and their rows
- * unless rows is NULL. Returns how many; -1: it failed.
+ * Fetch a part of what was made, from an element on, at most so many. Returns
+ * how many; -1: it failed.
  */
 static int64
-build_fetch(BuildServer *build, uint32 first, uint32 most, bool seeds, uint32 *slots, uint32 *rows)
+build_fetch(BuildServer *build, FetchArrays arrays, uint32 first, uint32 most, LinkPart *part)
 {
 	MirrorSlice *slice = &build->slice;
-	Size		row_bytes = slice->format->degree * sizeof(uint32);
-	LinkPart	part;
+	LinkWanted	wanted = {arrays, first, most, slice->format->degree, build->lists.code_bytes};
 	const char *text;
 	EngineStatus status;
 
 	(void) slice_prepare(slice, CHANNEL_LINK_FETCH);
-	status = channel_fetch_linked(slice->channel, first, most, seeds, slice->format->degree,
-								  slice_call_deadline(slice), &part, &text);
-	if (status != ENGINE_OK)
-	{
-		(void) failed_with(build, status, text);
-		return -1;
-	}
-	memcpy(slots, part.slots, part.count * sizeof(uint32));
-	if (rows != NULL)
-		memcpy(rows, part.rows, part.count * row_bytes);
-	return part.count;
+	status = channel_fetch_linked(slice->channel, &wanted, slice_call_deadline(slice), part, &text);
+	if (status == ENGINE_OK)
+		return part->count;
+	(void) failed_with(build, status, text);
+	return -1;
 }
 
 /*
  * Fetch the seeds.
  */
 static bool
-fetch_seeds(BuildServer *build, LinkResult *seeds)
+fetch_seeds(BuildServer *build, LinkResult *made)
 {
-	int64		count;
+	LinkPart	part;
+	int64		count = build_fetch(build, FETCH_SEEDS, 0, SEEDS_MAX, &part);
 
-	build->seeds = palloc(SEEDS_MAX * sizeof(uint32));
-	count = build_fetch(build, 0, SEEDS_MAX, true, build->seeds, NULL);
 	if (count < 0)
 		return false;
+	build->seeds = palloc(SEEDS_MAX * sizeof(uint32));
+	memcpy(build->seeds, part.slots, count * sizeof(uint32));
 	for (int64 i = 0; i < count; i++)
 	{
 		if (!holds_row(build, build->seeds[i]))
 			return failed_with(build, ENGINE_INVALID,
 							   "the server named a seed that does not exist");
 	}
-	memset(seeds, 0, sizeof(*seeds));
-	seeds->nseeds = (uint32) count;
-	seeds->seeds = build->seeds;
+	made->nseeds = (uint32) count;
+	made->seeds = build->seeds;
 	return count > 0 || failed_with(build, ENGINE_INVALID, "the server named no seeds");
 }
 
 /*
- * Have every row linked. Where the device has no memory for that, others make
- * way, and it is asked again.
+ * Have all rows linked, or lists learned from so many. Where the device has no
+ * memory for that, others make way, and it is asked again.
  */
 static bool
-link_rows(BuildServer *build)
+run_job(BuildServer *build, ChannelOp op, uint32 count)
 {
 	MirrorSlice *slice = &build->slice;
 
 	for (;;)
 	{
-		ChannelRequest *request = slice_prepare(slice, CHANNEL_LINK);
+		ChannelRequest *request = slice_prepare(slice, op);
 		const char *text;
 		EngineStatus status;
 
 		CHECK_FOR_INTERRUPTS();
+		request->count = count;
 		request->ef_construction = slice->format->ef_construction;
 		if (!channel_post(slice->channel))
 			return failed_with(build, ENGINE_FAILED, "no server runs");
@@ -433,41 +438,145 @@ link_rows(BuildServer *build)
 	}
 }
 
+/* How many elements the job has made. */
+static uint32
+made_elements(const BuildServer *build)
+{
+	return *(volatile uint32_t *) &shared_channel((uint32) build->slice.channel)->out_count;
+}
+
+/*
+ * Have a mirror with so many lists: another one, which gets all rows anew, if
+ * more were planned.
+ */
+static bool
+have_lists(BuildServer *build, uint32 lists)
+{
+	const IndexFormat *format = build->slice.format;
+	uint32		end = build->end;
+
+	if (build->lists.lists == lists)
+		return true;
+	build->lists.lists = lists;
+	build->end = build->rows = 0;
+	if (!create_mirror(&build->slice, end))
+		return build_failed(build);
+	for (uint32 i = 0; i * format->superblock_slots < end; i++)
+	{
+		if (!build_server_feed(build, i, build->loaded[i]))
+			return false;
+	}
+	return build_server_fed(build);
+}
+
+/*
+ * Fetch what was learned. Every float is a number.
+ */
+static bool
+fetch_floats(BuildServer *build, float *floats, Size nfloats)
+{
+	LinkPart	part;
+
+	for (Size done = 0; done < nfloats; done += part.count)
+	{
+		int64		count;
+
+		CHECK_FOR_INTERRUPTS();
+		count = build_fetch(build, FETCH_FLOATS, (uint32) done, FETCHED_BYTES / sizeof(float),
+							&part);
+		if (count < 0)
+			return false;
+		if (count == 0 || (Size) count > nfloats - done)
+			return failed_with(build, ENGINE_INVALID, "the server has learned other lists");
+		memcpy(floats + done, part.floats, count * sizeof(float));
+		for (int64 i = 0; i < count; i++)
+		{
+			if (!isfinite(floats[done + i]))
+				return failed_with(build, ENGINE_INVALID,
+								   "the server has learned a centroid that is not finite");
+		}
+	}
+	return true;
+}
+
 bool
-build_server_link(BuildServer *build, const uint32 *loaded, LinkResult *seeds)
+build_server_train(BuildServer *build, const uint32 *loaded, uint32 lists, uint32 sample,
+				   float *floats, Size nfloats)
+{
+	build->loaded = loaded;
+	if (!have_lists(build, lists) || !run_job(build, CHANNEL_TRAIN, sample))
+		return false;
+	if (made_elements(build) != nfloats)
+		return failed_with(build, ENGINE_INVALID, "the server has learned other lists");
+	return fetch_floats(build, floats, nfloats);
+}
+
+/*
+ * Take the distance of lists: of a sum of squares, whatever it may be.
+ */
+static bool
+take_distance(BuildServer *build, LinkResult *made)
+{
+	made->distance =
+		*(volatile double *) &shared_channel((uint32) build->slice.channel)->out_distance;
+	return made->distance >= 0 ||
+		   failed_with(build, ENGINE_INVALID, "the server gave a distance that cannot be");
+}
+
+bool
+build_server_link(BuildServer *build, const uint32 *loaded, LinkResult *made)
 {
 	MirrorSlice *slice = &build->slice;
+	uint32		code_bytes = build->lists.code_bytes;
+	Size		row_bytes = slice->format->degree * sizeof(uint32);
 
+	memset(made, 0, sizeof(*made));
 	build->loaded = loaded;
 	while (!mirror_within_quota(slice))
 	{
 		if (!build_make_room(slice))
 			return build_failed(build);
 	}
-	if (!link_rows(build))
+	if (!run_job(build, CHANNEL_LINK, 0))
 		return false;
-	if (*(volatile uint32_t *) &shared_channel((uint32) slice->channel)->out_count != build->rows)
+	if (made_elements(build) != build->rows)
 		return failed_with(build, ENGINE_INVALID, "the server has not linked every row once");
+	build->most = code_bytes > 0
+		? FETCHED_BYTES / (sizeof(uint32) + row_bytes + code_bytes) : FETCHED_ROWS;
+	build->slots = palloc(build->most * sizeof(uint32));
+	build->graph_rows = palloc(build->most * row_bytes);
+	build->codes = palloc(build->most * code_bytes);
+	if (slice->lists != NULL)
+		return take_distance(build, made);
 	build->holds = slots_with_rows(build);
-	build->slots = palloc(FETCHED_ROWS * sizeof(uint32));
-	build->graph_rows = palloc(FETCHED_ROWS * slice->format->degree * sizeof(uint32));
-	return fetch_seeds(build, seeds);
+	return fetch_seeds(build, made);
+}
+
+/* Whether what came for a slot is what pages may have. */
+static bool
+is_row(BuildServer *build, uint32 slot, const uint32 *row)
+{
+	return build->slice.lists != NULL ? *row < build->lists.lists : is_graph_row(build, slot, row);
 }
 
 bool
 build_server_fetch(BuildServer *build, LinkResult *part)
 {
 	uint32		degree = build->slice.format->degree;
-	int64		count =
-		build_fetch(build, build->fetched, FETCHED_ROWS, false, build->slots, build->graph_rows);
+	FetchArrays arrays = build->slice.lists != NULL ? FETCH_CODES : FETCH_ROWS;
+	LinkPart	came;
+	int64		count = build_fetch(build, arrays, build->fetched, build->most, &came);
 
 	if (count < 0)
 		return false;
+	memcpy(build->slots, came.slots, count * sizeof(uint32));
+	memcpy(build->graph_rows, came.rows, count * degree * sizeof(uint32));
+	memcpy(build->codes, came.codes, (Size) count * build->lists.code_bytes);
 	if (count == 0 || !are_next(build, build->slots, (uint32) count))
 		return failed_with(build, ENGINE_INVALID, "the server has not linked every row once");
 	for (int64 i = 0; i < count; i++)
 	{
-		if (!is_graph_row(build, build->slots[i], build->graph_rows + i * degree))
+		if (!is_row(build, build->slots[i], build->graph_rows + i * degree))
 			return failed_with(build, ENGINE_INVALID, "the server made a graph row that cannot be");
 	}
 	build->fetched += (uint32) count;
@@ -475,6 +584,7 @@ build_server_fetch(BuildServer *build, LinkResult *part)
 	part->count = (uint32) count;
 	part->slots = build->slots;
 	part->rows = build->graph_rows;
+	part->codes = build->codes;
 	return true;
 }
 

@@ -218,21 +218,23 @@ const void *
 channel_answer_array(int number, uint64_t offset, uint64 count, Size width)
 {
 	if (offset % 8 != 0 || offset > CHANNEL_DATA_BYTES ||
-		count > (CHANNEL_DATA_BYTES - offset) / width)
+		(width > 0 && count > (CHANNEL_DATA_BYTES - offset) / width))
 		return NULL;
 	return shared_channel_data((uint32) number) + offset;
 }
 
 EngineStatus
-channel_fetch_linked(int number, uint32 first, uint32 most, bool seeds, uint32 degree,
-					 int64 deadline_us, LinkPart *part, const char **text)
+channel_fetch_linked(int number, const LinkWanted *wanted, int64 deadline_us, LinkPart *part,
+					 const char **text)
 {
 	AreaChannel *channel = shared_channel((uint32) number);
+	bool		rows = wanted->arrays == FETCH_ROWS || wanted->arrays == FETCH_CODES;
+	bool		codes = wanted->arrays == FETCH_CODES;
 	EngineStatus status;
 
-	channel->request.first_slot = first;
-	channel->request.count = most;
-	channel->request.has_seeds = seeds;
+	channel->request.first_slot = wanted->first;
+	channel->request.count = wanted->most;
+	channel->request.arrays = wanted->arrays;
 	status = channel_call(number, deadline_us, text);
 	if (status != ENGINE_OK)
 		return status;
@@ -240,9 +242,14 @@ channel_fetch_linked(int number, uint32 first, uint32 most, bool seeds, uint32 d
 	part->slots =
 		channel_answer_array(number, *(const volatile uint64_t *) &channel->out_slots_offset,
 							 part->count, sizeof(uint32));
+	part->floats = (const float *) part->slots;
 	part->rows = channel_answer_array(number, *(const volatile uint64_t *) &channel->out_offset,
-									  seeds ? 0 : part->count, degree * sizeof(uint32));
-	if (part->count <= most && part->slots != NULL && part->rows != NULL)
+									  rows ? part->count : 0, wanted->degree * sizeof(uint32));
+	part->codes =
+		channel_answer_array(number, *(const volatile uint64_t *) &channel->out_codes_offset,
+							 codes ? part->count : 0, wanted->code_bytes);
+	if (part->count <= wanted->most && part->slots != NULL && part->rows != NULL &&
+		part->codes != NULL)
 		return ENGINE_OK;
 	*text = "the server's answer does not fit its bulk channel";
 	return ENGINE_INVALID;

@@ -453,8 +453,7 @@ client_worker_links(Relation index)
 {
 	int			entry = known_entry(index, NULL);
 
-	/* The worker itself links into lists, over pages. */
-	return worker_serves(entry) && !format_has_lists(index_format(index)) &&
+	return worker_serves(entry) &&
 		   monotonic_ms() >= atomic_load(&mirror_track(entry)->link_again_ms);
 }
 

@@ -86,9 +86,7 @@ log_fallback(Relation index, FallbackReason why)
 void
 fallback_report(Relation index, FallbackReason why)
 {
-	/*
-	 * Who has turned the server off for this session, or for this index, knows.
-	 */
+	/* Who has turned the server off for this session knows. */
 	if (why == FALLBACK_NONE || !gpuann_server)
 		return;
 	/* That there is no GPU, the launcher has said. */

@@ -133,7 +133,10 @@ mirror_quarantined(int entry)
 	return mirror_track(entry)->crashes >= MIRROR_MOST_CRASHES;
 }
 
-/* How much an entry is worth: one in use does not give way. */
+/*
+ * How much an entry is worth to its database: one in use gives way only to
+ * another database.
+ */
 typedef enum EntryWorth
 {
 	WORTH_COUNTERS,				/* nobody serves it: counters only, or it waits, or is refused for a
@@ -170,28 +173,90 @@ most_entries(void)
 #endif
 }
 
+static int
+compare_databases(const void *left, const void *right)
+{
+	const uint32 *a = left;
+	const uint32 *b = right;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
 /*
- * An unused entry, or the one that is worth least, of those the one whose index
- * has not been used for longest. -1: all are in use.
+ * The database that gives up an entry of the full table for one of `asking`:
+ * the one that holds most, if it has at least as many afterwards as `asking`;
+ * else that itself. So no database, whatever it asks for and how often, takes
+ * an entry from one that holds fewer, and none go to and fro.
+ */
+static uint32
+losing_database(uint32 asking)
+{
+	uint32		databases[AREA_MIRRORS];
+	int			count = most_entries();
+	int			most = 0;
+	int			own = 0;
+	int			first = 0;
+	uint32		loser = asking;
+
+	for (int i = 0; i < count; i++)
+		databases[i] = mirror_track(i)->key.database;
+	qsort(databases, count, sizeof(uint32), compare_databases);
+	for (int i = 0; i < count; i++)
+	{
+		int			held;
+
+		if (databases[i] != databases[first])
+			first = i;
+		held = i + 1 - first;
+		if (databases[i] == asking)
+			own = held;
+		else if (held > most)
+		{
+			most = held;
+			loser = databases[i];
+		}
+	}
+	return most - 1 >= own + 1 ? loser : asking;
+}
+
+/* The first entry that is nobody's, or -1. */
+static int
+free_entry(void)
+{
+	for (int i = 0; i < most_entries(); i++)
+		if (!mirror_track(i)->in_use)
+			return i;
+	return -1;
+}
+
+/*
+ * An unused entry for an index of this database; or, of the database that has
+ * to give one up (losing_database), the entry that is worth least, of those the
+ * one whose index has not been used for longest. Entries in use are not taken
+ * from the database itself; -1: it has no others. Where another database loses,
+ * being in use protects none, or whoever asks often for many would keep all.
  */
 static int
-choose_entry(void)
+choose_entry(uint32 database)
 {
 	int64		idle_since = monotonic_ms() - EVICT_IDLE_MS;
-	int			chosen = -1;
+	int			chosen = free_entry();
+	uint32		loser;
 	int64		chosen_used = 0;
 	EntryWorth	chosen_worth = WORTH_USED;
 
+	if (chosen >= 0)
+		return chosen;
+	loser = losing_database(database);
 	for (int i = 0; i < most_entries(); i++)
 	{
 		int64		used = atomic_load(&mirror_area(i)->last_used_ms);
-		EntryWorth	worth;
+		EntryWorth	worth = entry_worth(i, idle_since);
 
-		if (!mirror_track(i)->in_use)
-			return i;
-		worth = entry_worth(i, idle_since);
-		if (worth < chosen_worth ||
-			(worth == chosen_worth && worth < WORTH_USED && used < chosen_used))
+		if (mirror_track(i)->key.database != loser ||
+			(loser == database && worth == WORTH_USED))
+			continue;
+		if (chosen < 0 || worth < chosen_worth || (worth == chosen_worth && used < chosen_used))
 		{
 			chosen = i;
 			chosen_worth = worth;
@@ -225,7 +290,7 @@ mirror_inherit(int entry)
 int
 mirror_make(const MirrorKey *key, MirrorState state)
 {
-	int			entry = choose_entry();
+	int			entry = choose_entry(key->database);
 	FileKey		file = file_key(key);
 	MirrorTrack *track;
 	AreaMirror *mirror;

@@ -266,7 +266,8 @@ mirror_is_generation(int entry, uint32 generation)
 extern int	mirror_find(const MirrorKey *key);
 
 /*
- * A new entry, or -1 if the table is full of indexes in use. The lock is held
+ * A new entry, or -1 if the table is full, no other database holds more entries
+ * than this index's would, and all of its own are in use. The lock is held
  * exclusively.
  */
 extern int	mirror_make(const MirrorKey *key, MirrorState state);

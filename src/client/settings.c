@@ -1,6 +1,8 @@
 /*
  * settings.c
- *		Settings of the server.
+ *		Settings of the server. Those that nobody tunes are developers', as in
+ *		options.c: GUC_NOT_IN_SAMPLE, and a table of their own in
+ *		docs/reference.md.
  */
 #include "base/base.h"
 
@@ -64,16 +66,18 @@ server_settings_define(void)
 							NULL, NULL, NULL);
 	DefineCustomIntVariable(
 		"gpuann.server_timeout", "Sets how long the server may stand still before it is replaced.",
-		"A server that was stopped, not one that is busy, stands still. Zero lets it.",
-		&gpuann_server_timeout, 10000, 0, INT_MAX / 2, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+		"A developer setting: a server that was stopped, not one that is busy, stands still. Zero lets it.",
+		&gpuann_server_timeout, 10000, 0, INT_MAX / 2, PGC_SIGHUP, GUC_UNIT_MS | GUC_NOT_IN_SAMPLE,
+		NULL, NULL, NULL);
 	DefineCustomEnumVariable(
 		"gpuann.fallback", "Sets what happens when the server cannot answer.",
 		"The scan is answered from the index's pages: silently, with a notice, or not at all but with an error.",
 		&gpuann_fallback, GPUANN_FALLBACK_ON, fallback_options, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable(
 		"gpuann.engine_library", "Sets the file that the engine cuda is loaded from.",
-		"Empty is " SERVER_CUDA_LIBRARY " beside the extension's own library.",
-		&gpuann_engine_library, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+		"A developer setting: empty is " SERVER_CUDA_LIBRARY " beside the extension's own library.",
+		&gpuann_engine_library, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY | GUC_NOT_IN_SAMPLE, NULL, NULL,
+		NULL);
 	DefineCustomIntVariable(
 		"gpuann.max_workers", "Sets how many mirror workers may run at once.",
 		"Each serves one database at a time and needs one of max_worker_processes.",

@@ -210,24 +210,35 @@ extern EngineStatus channel_await(int channel, int64 deadline_us, int64 patience
  */
 extern const void *channel_answer_array(int channel, uint64_t offset, uint64 count, Size width);
 
+/* Which part of a channel's link, repair or training is to be fetched. */
+typedef struct LinkWanted
+{
+	FetchArrays	arrays;
+	uint32		first;			/* element */
+	uint32		most;
+	uint32		degree;			/* FETCH_ROWS, FETCH_CODES */
+	uint32		code_bytes;		/* FETCH_CODES */
+} LinkWanted;
+
 /*
- * A part of what a channel's link or repair changed. The arrays are in the
- * channel, where a server may write: each element is read once.
+ * It. The arrays are in the channel, where a server may write: each element is
+ * read once.
  */
 typedef struct LinkPart
 {
 	uint32		count;
-	const uint32 *slots;
-	const uint32 *rows;			/* count x degree; none of seeds */
+	const uint32 *slots;		/* or seeds */
+	const float *floats;		/* in their place */
+	const uint32 *rows;			/* count x degree */
+	const unsigned char *codes; /* count x code_bytes */
 } LinkPart;
 
 /*
- * Call a prepared CHANNEL_LINK_FETCH, from an element on, of at most so many.
- * An answer that does not fit the channel is ENGINE_INVALID.
+ * Call a prepared CHANNEL_LINK_FETCH. An answer that does not fit the channel
+ * is ENGINE_INVALID.
  */
-extern EngineStatus channel_fetch_linked(int channel, uint32 first, uint32 most, bool seeds,
-										 uint32 degree, int64 deadline_us, LinkPart *part,
-										 const char **text);
+extern EngineStatus channel_fetch_linked(int channel, const LinkWanted *wanted, int64 deadline_us,
+										 LinkPart *part, const char **text);
 
 /*
  * Whether a CHANNEL_LINK or CHANNEL_REPAIR that was answered so was refused:

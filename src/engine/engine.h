@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ENGINE_ABI_VERSION	7
+#define ENGINE_ABI_VERSION	8
 
 #define ENGINE_MAX_SLOTS	0x7FFFFFFFu /* slots are below 2^31 */
 #define NO_SLOT				0xFFFFFFFFu /* an empty place of a graph row */
@@ -454,6 +454,8 @@ typedef struct LinkResult
 								 * edge, or its link was cut short */
 	uint32_t	code_bytes;		/* lists: of a code */
 	const unsigned char *codes; /* lists: of slots, as quantizer_encode() makes them */
+	double		distance;		/* lists: the sum of the rows' squared distances from their
+								 * centroids, added in the order of slots */
 	uint32_t	nfloats;
 	const float *floats;
 	uint32_t	sampled;		/* TRAIN: rows of the sample */

@@ -1,24 +1,31 @@
 /*
  * processors.h
- *		Number of processors this process may run on, as limited by a container
- *		or taskset.
+ *		Number of processors that this process may use.
  */
 #ifndef GPUANN_PROCESSORS_H
 #define GPUANN_PROCESSORS_H
 
-#include <sched.h>
-#include <unistd.h>
-
-static inline long
-processors_usable(void)
+#ifdef __cplusplus
+extern "C"
 {
-	cpu_set_t	usable;
-	long		online;
+#endif
 
-	if (sched_getaffinity(0, sizeof(usable), &usable) == 0)
-		return CPU_COUNT(&usable);
-	online = sysconf(_SC_NPROCESSORS_ONLN);	/* more processors than a cpu_set_t holds */
-	return online > 0 ? online : 1;
+/*
+ * Processors that this process may use at a time, at least 1: those that it may
+ * run on (taskset, cpusets), and no more than the quota of its control groups.
+ */
+extern long processors_usable(void);
+
+/*
+ * The quota of control groups in processors, 0 if there is none: the least of
+ * those of the groups that a file in the form of /proc/self/cgroup names, and
+ * of the groups above these. root is where the hierarchies are mounted
+ * (/sys/fs/cgroup).
+ */
+extern double processors_quota(const char *groups, const char *root);
+
+#ifdef __cplusplus
 }
+#endif
 
 #endif							/* GPUANN_PROCESSORS_H */

@@ -3,17 +3,23 @@
  *		Graph search over callbacks (GraphAccess): a mirror's arrays or index
  *		pages.
  *
- * The list of the nearest ef slots is kept as two heaps: `list`, farthest
- * first, decides which slots enter; `frontier`, nearest first, which slot is
- * expanded next. Slots dropped from the list are not removed from the frontier,
- * but sort after all that are still in it, so the search ends at the first of
- * them. Expanded slots are logged with their state; the result is the part of
- * the log that is not after the list's farthest.
+ * The list of the nearest ef rows is kept as two heaps: `list`, farthest first,
+ * decides which slots enter; `frontier`, nearest first, which slot is expanded
+ * next. Slots dropped from the list are not removed from the frontier, but sort
+ * after all that are still in it, so the search ends at the first of them.
+ * Expanded slots are logged with their state.
+ *
+ * The list has one slot of each row, its representative. Once a copy is met a
+ * third heap has the nearest ef slots, copies included. Until then that would
+ * be the list itself, so searches that meet no copies pay for a look into a
+ * hash table only. The result is the part of the log that is not after the
+ * farthest of the nearest slots.
  */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/equal_rows.h"
 #include "engine/search.h"
 #include "engine/seeds.h"
 #include "engine/select.h"
@@ -53,7 +59,8 @@ typedef struct EqualSlot
 struct SearchScratch
 {
 	ScratchAllocator allocator;
-	ResultArray list;			/* the nearest ef, farthest first */
+	ResultArray list;			/* of the nearest ef rows a slot each, farthest first */
+	ResultArray nearest;		/* once copies were met: the nearest slots, farthest first */
 	ResultArray frontier;		/* not yet expanded, nearest first */
 	ResultArray expanded;		/* in order of expansion */
 	ResultArray outside;		/* resumable: slots too far for the list, unordered */
@@ -61,6 +68,7 @@ struct SearchScratch
 	uint8_t    *live;			/* per entry of expanded: may be a result */
 	uint32_t	live_room;
 	VisitedSet	visited;
+	EqualRows	representatives;	/* of what entered the list */
 	EqualSlot	equals[SEARCH_MAX_EQUAL];
 	uint32_t	equal_count;
 	uint32_t	equal_expanded;
@@ -80,6 +88,7 @@ typedef struct Search
 	GraphAnswer *answer;
 	uint32_t	ef;
 	bool		apart;			/* results are collected apart from the list */
+	bool		copies;			/* some were met */
 	SearchResult nearest_seeds[SEED_LISTS_TRIED];	/* heap, farthest first; slot is the index among
 													 * the query's seeds */
 	uint32_t	nnearest_seeds;
@@ -130,12 +139,14 @@ search_scratch_free(SearchScratch *scratch)
 		return;
 	allocator = scratch->allocator;
 	search_release(&allocator, scratch->list.results);
+	search_release(&allocator, scratch->nearest.results);
 	search_release(&allocator, scratch->frontier.results);
 	search_release(&allocator, scratch->expanded.results);
 	search_release(&allocator, scratch->outside.results);
 	search_release(&allocator, scratch->answer.results);
 	search_release(&allocator, scratch->live);
 	search_release(&allocator, scratch->visited.slots);
+	search_release(&allocator, scratch->representatives.places);
 	search_release(&allocator, scratch);
 }
 
@@ -293,32 +304,123 @@ keep_outside(SearchScratch *scratch, SearchResult entry)
 }
 
 /*
- * Whether a slot at this distance may enter the list. A full list takes no more
+ * Whether a slot at this distance may enter a list. A full list takes no more
  * slots at the distance of its last, so that the search ends among many equal
  * rows.
  */
 static inline bool
-list_takes(const Search *search, double distance)
+list_takes(const Search *search, const ResultArray *list, double distance)
 {
-	const ResultArray *list = &search->scratch->list;
-
 	return search->query->ties_by_slot || list->count < search->ef ||
 		   distance < list->results[0].distance;
 }
 
 /*
- * Whether a slot of the frontier has been dropped from the list. A slot at the
+ * Whether a slot of the frontier has been dropped from a list. A slot at the
  * same distance as the list's last does not count as dropped.
  */
 static inline bool
-list_dropped(const Search *search, const SearchResult *entry)
+list_dropped(const Search *search, const ResultArray *list, const SearchResult *entry)
 {
-	const ResultArray *list = &search->scratch->list;
-
 	if (list->count < search->ef)
 		return false;
 	return search->query->ties_by_slot ? result_before(&list->results[0], entry)
 									   : list->results[0].distance < entry->distance;
+}
+
+/* The nearest slots, copies included. */
+static inline const ResultArray *
+nearest_slots(const Search *search)
+{
+	return search->copies ? &search->scratch->nearest : &search->scratch->list;
+}
+
+/*
+ * The first copy is met: so far the nearest slots are those of the list. They
+ * are not kept while linking, which has no use for copies.
+ */
+static bool
+begin_copies(Search *search)
+{
+	SearchScratch *scratch = search->scratch;
+
+	search->copies = true;
+	scratch->nearest.count = 0;
+	if (search->query->all_expanded)
+		return true;
+	if (!search_reserve(scratch, &scratch->nearest, search->ef))
+		return false;
+	scratch->nearest.count = scratch->list.count;
+	memcpy(scratch->nearest.results, scratch->list.results,
+		   scratch->list.count * sizeof(SearchResult));
+	return true;
+}
+
+/* Whether a slot is its row's representative. */
+static bool
+is_representative(const Search *search, const SearchResult *entry)
+{
+	EqualPlace	at = equal_rows_find(&search->scratch->representatives, search->access,
+									 entry->slot, entry->distance);
+
+	return at.slot == entry->slot;
+}
+
+/*
+ * Put a lower slot in the place of its row's representative. Returns false if
+ * the list had dropped that.
+ */
+static bool
+list_replace(ResultArray *list, uint32_t slot, SearchResult entry)
+{
+	for (uint32_t i = 0; i < list->count; i++)
+	{
+		if (list->results[i].slot != slot)
+			continue;
+		farthest_sift_down(list->results, list->count, i, entry);
+		return true;
+	}
+	return false;
+}
+
+/*
+ * Offer a slot that list_takes() to the list, and to the nearest slots. *enters
+ * is whether it is to be expanded. Returns false if out of memory.
+ *
+ * That the lowest slot stands for its row makes the list depend on the slots
+ * visited alone, not on the order of visits within a round, which differs
+ * between engines.
+ */
+static bool
+list_offer(Search *search, SearchResult entry, bool *enters)
+{
+	SearchScratch *scratch = search->scratch;
+	ResultArray *list = &scratch->list;
+	ResultArray *nearest = &scratch->nearest;
+	bool		stands = true;	/* for its row */
+
+	*enters = false;
+	if (search->access->equal != NULL)
+	{
+		EqualPlace	at = equal_rows_find(&scratch->representatives, search->access, entry.slot,
+										 entry.distance);
+
+		if (at.slot != NO_SLOT && !search->copies && !begin_copies(search))
+			return false;
+		stands = entry.slot < at.slot;	/* or there is none */
+		if (stands && at.slot != NO_SLOT && list_replace(list, at.slot, entry))
+			*enters = true;
+		if (stands &&
+			!equal_rows_put(&scratch->representatives, &scratch->allocator, at, entry.slot))
+			return false;
+	}
+	if (stands && !*enters)
+		*enters = farthest_offer(list->results, &list->count, search->ef, entry);
+	if (search->copies && !search->query->all_expanded &&
+		list_takes(search, nearest, entry.distance) &&
+		farthest_offer(nearest->results, &nearest->count, search->ef, entry))
+		*enters = true;
+	return true;
 }
 
 /*
@@ -330,14 +432,16 @@ search_enter(Search *search, uint32_t slot, double distance)
 {
 	SearchScratch *scratch = search->scratch;
 	SearchResult entry = {distance, slot, 0};
+	bool		enters = false;
 
 	if (search->query->max_equal > 0 && distance == search->query->equal_distance)
 	{
 		offer_equal(search, slot);
 		return true;
 	}
-	if (!list_takes(search, distance) ||
-		!farthest_offer(scratch->list.results, &scratch->list.count, search->ef, entry))
+	if (list_takes(search, &scratch->list, distance) && !list_offer(search, entry, &enters))
+		return false;
+	if (!enters)
 		return !search->query->resumable || keep_outside(scratch, entry);
 	if (!search_reserve(scratch, &scratch->frontier, scratch->frontier.count + 1))
 		return false;
@@ -444,10 +548,23 @@ next_equal(Search *search)
 }
 
 /*
- * Take the next slot to expand. Returns false if all of the list is expanded.
+ * Whether a slot of the frontier is neither among the nearest slots nor the
+ * representative of one of the nearest rows. It is before the list's last.
  */
 static bool
-next_slot(Search *search, SearchResult *entry)
+is_surplus_copy(const Search *search, const SearchResult *entry)
+{
+	return search->copies &&
+		   (search->query->all_expanded || list_dropped(search, nearest_slots(search), entry)) &&
+		   !is_representative(search, entry);
+}
+
+/*
+ * Take the next slot to expand. Returns false if all of the list is expanded,
+ * or with *failed set if out of memory.
+ */
+static bool
+next_slot(Search *search, SearchResult *entry, bool *failed)
 {
 	SearchScratch *scratch = search->scratch;
 	EqualSlot  *equal = next_equal(search);
@@ -459,12 +576,18 @@ next_slot(Search *search, SearchResult *entry)
 		*entry = (SearchResult) {search->query->equal_distance, equal->slot, 0};
 		return true;
 	}
-	if (scratch->frontier.count == 0)
-		return false;
-	if (list_dropped(search, &scratch->frontier.results[0]))
-		return false;
-	*entry = nearest_pop(scratch->frontier.results, &scratch->frontier.count);
-	return true;
+	while (scratch->frontier.count > 0)
+	{
+		if (list_dropped(search, &scratch->list, &scratch->frontier.results[0]))
+			return false;
+		*entry = nearest_pop(scratch->frontier.results, &scratch->frontier.count);
+		if (!is_surplus_copy(search, entry))
+			return true;
+		*failed = search->query->resumable && !keep_outside(scratch, *entry);
+		if (*failed)
+			return false;
+	}
+	return false;
 }
 
 /*
@@ -534,6 +657,7 @@ search_walk(Search *search)
 {
 	const GraphQuery *query = search->query;
 	SearchResult entry;
+	bool		failed = false;
 
 	for (;;)
 	{
@@ -547,8 +671,8 @@ search_walk(Search *search)
 			search->answer->capped = true;
 			return true;
 		}
-		if (!next_slot(search, &entry))
-			return true;
+		if (!next_slot(search, &entry, &failed))
+			return !failed;
 		if (!search_expand(search, entry))
 			return false;
 	}
@@ -574,7 +698,8 @@ answer_from_list(Search *search)
 	SearchScratch *scratch = search->scratch;
 	ResultArray *answer = &scratch->answer;
 	const GraphQuery *query = search->query;
-	bool		full = scratch->list.count == search->ef;
+	const ResultArray *nearest = nearest_slots(search);
+	bool		full = nearest->count == search->ef;
 
 	if (!search_reserve(scratch, answer,
 						scratch->expanded.count + search->ef + scratch->equal_count))
@@ -590,7 +715,7 @@ answer_from_list(Search *search)
 			if (!equal_kept(scratch, entry->slot))
 				continue;
 		}
-		else if (full && !query->all_expanded && result_before(&scratch->list.results[0], entry))
+		else if (full && !query->all_expanded && result_before(&nearest->results[0], entry))
 			continue;
 		answer->results[answer->count++] = *entry;
 	}
@@ -601,7 +726,7 @@ answer_from_list(Search *search)
 		SearchResult entry = scratch->frontier.results[i];
 		SlotState	state = {0, false};
 
-		if (full && result_before(&scratch->list.results[0], &entry))
+		if (full && result_before(&nearest->results[0], &entry))
 			continue;
 		(void) search->access->row(search->access->context, entry.slot, scratch->neighbours,
 								   &state);
@@ -634,17 +759,18 @@ rank_exactly(Search *search)
 	}
 }
 
-/* Number of results no farther than the list's last. */
+/* Number of results no farther than the last of the nearest slots. */
 static uint32_t
 count_reached(const Search *search)
 {
 	const SearchScratch *scratch = search->scratch;
+	const ResultArray *nearest = nearest_slots(search);
 	uint32_t	reached = 0;
 
-	if (scratch->list.count < search->ef)
+	if (nearest->count < search->ef)
 		return scratch->answer.count;
 	for (uint32_t i = 0; i < scratch->answer.count; i++)
-		reached += !result_before(&scratch->list.results[0], &scratch->answer.results[i]);
+		reached += !result_before(&nearest->results[0], &scratch->answer.results[i]);
 	return reached;
 }
 
@@ -662,6 +788,15 @@ drop_until_bound(const GraphQuery *query, ResultArray *answer)
 			answer->results[kept++] = entry;
 	}
 	answer->count = kept;
+}
+
+static bool
+reset_representatives(Search *search)
+{
+	SearchScratch *scratch = search->scratch;
+
+	return search->access->equal == NULL ||
+		   equal_rows_reset(&scratch->representatives, &scratch->allocator, search->ef);
 }
 
 /* Reset the working memory for a search. */
@@ -687,6 +822,7 @@ search_prepare(Search *search)
 		bits++;
 	return visited_reset(scratch, bits) && search_reserve(scratch, &scratch->list, search->ef) &&
 		search_reserve(scratch, &scratch->answer, search->ef) &&
+		reset_representatives(search) &&
 		(!search->query->resumable || search_reserve(scratch, &scratch->outside, OUTSIDE_FIRST));
 }
 
@@ -701,7 +837,7 @@ search_conclude(Search *search)
 
 	if (!search->apart && !answer_from_list(search))
 		return ENGINE_NO_MEMORY;
-	answer->full = scratch->list.count == search->ef;
+	answer->full = nearest_slots(search)->count == search->ef;
 	answer->reached = count_reached(search);
 	if (access->exact_distances != NULL && !(search->apart && query->has_beyond))
 		rank_exactly(search);
@@ -732,6 +868,19 @@ graph_search(const GraphAccess *access, const GraphQuery *query, SearchScratch *
 	return search_conclude(&search);
 }
 
+/* Offer slots visited before to the list. */
+static bool
+list_offer_again(Search *search, const ResultArray *slots)
+{
+	bool		enters;
+
+	for (uint32_t i = 0; i < slots->count; i++)
+		if (list_takes(search, &search->scratch->list, slots->results[i].distance) &&
+			!list_offer(search, slots->results[i], &enters))
+			return false;
+	return true;
+}
+
 /*
  * Refill the list, for a larger ef, from all slots visited. Slots not expanded
  * go to the frontier, whether they are in the list or not.
@@ -745,20 +894,15 @@ widen_list(Search *search)
 
 	scratch->list.count = 0;
 	scratch->answer.count = 0;
-	if (!search_reserve(scratch, &scratch->list, search->ef) ||
+	if (!search_reserve(scratch, &scratch->list, search->ef) || !reset_representatives(search) ||
 		!search_reserve(scratch, frontier, frontier->count + outside->count))
 		return false;
 	for (uint32_t i = 0; i < outside->count; i++)
 		nearest_push(frontier->results, &frontier->count, outside->results[i]);
 	search_release(&scratch->allocator, outside->results);
 	memset(outside, 0, sizeof(*outside));
-	for (uint32_t i = 0; i < frontier->count; i++)
-		(void) farthest_offer(scratch->list.results, &scratch->list.count, search->ef,
-							  frontier->results[i]);
-	for (uint32_t i = 0; i < scratch->expanded.count; i++)
-		(void) farthest_offer(scratch->list.results, &scratch->list.count, search->ef,
-							  scratch->expanded.results[i]);
-	return true;
+	/* what was expanded is nearer, so that most of the frontier is not taken */
+	return list_offer_again(search, &scratch->expanded) && list_offer_again(search, frontier);
 }
 
 /* Continue a resumable search with a larger ef. */

@@ -9,6 +9,11 @@
  * list if they are nearer than its last. It ends when all slots of the list are
  * expanded, or after max_iterations.
  *
+ * Equal rows count once: of the slots visited that have the same vector only
+ * the lowest, their representative, takes a place in the list, so that copies
+ * of a row cannot displace all others. Copies among the nearest ef slots are
+ * expanded too, and the result is the nearest ef slots, copies included.
+ *
  * Distances of bit vectors and of small integers are often equal: a full list
  * takes no more slots at the distance of its last, but slots it dropped at that
  * distance are still expanded, as in HNSW. Dead slots are expanded like live
@@ -80,6 +85,17 @@ typedef struct GraphAccess
 	 * SEED_LIST_MAX (seeds.h). Returns how many.
 	 */
 	uint32_t	(*seed_list) (void *context, uint32_t i, uint32_t *slots);
+	/*
+	 * Optional: whether two slots have the same vector; called for slots at the
+	 * same walking distance. NULL: copies are not recognised. A wrong answer
+	 * costs recall or time only.
+	 */
+	bool		(*equal) (void *context, uint32_t slot_a, uint32_t slot_b);
+	/*
+	 * Optional, with `equal`: a value that slots with the same vector share,
+	 * cheap to compute. For vectors that are often equally distant.
+	 */
+	uint32_t	(*sketch) (void *context, uint32_t slot);
 } GraphAccess;
 
 #define SEARCH_MAX_EQUAL	64
@@ -96,7 +112,7 @@ typedef struct GraphQuery
 							 * from the list, so that duplicates do not displace all others; 0: no
 							 * limit */
 	bool		all_expanded;	/* linking: the result is every live slot expanded, not only the
-								 * nearest ef */
+								 * nearest ef; copies are not expanded */
 	double		equal_distance; /* linking: walking distance of the row to itself */
 	uint32_t	salt;			/* linking: seed of that random choice, the row's slot */
 	bool		has_beyond;		/* only results after this bound */
@@ -105,7 +121,7 @@ typedef struct GraphQuery
 	bool		resumable;		/* keep what does not enter the list, for graph_search_resume() */
 	uint64_t	max_distances;	/* stop after this many; 0: no limit */
 	bool		ties_by_slot;	/* reference mode: the list is strictly the first ef by (distance,
-								 * slot), and no other slots are expanded */
+								 * slot), and no other slots but copies are expanded */
 	uint32_t   *trace;			/* or NULL */
 	uint32_t	trace_room;
 } GraphQuery;

@@ -28,6 +28,7 @@
 #include "engine/distance.h"
 #include "engine/prune.h"
 #include "client/mirror_table.h"
+#include "link/local_engine.h"
 #include "page/pages.h"
 #include "base/signature.h"
 
@@ -87,7 +88,8 @@ element_type(Oid type)
 	if (found == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("type %s cannot be indexed by gpuann", format_type_be(type)),
+				 errmsg("type %s cannot be indexed by gpuann",
+						format_type_extended(type, -1, FORMAT_TYPE_ALLOW_INVALID)),
 				 errhint("Types are vector, halfvec and bit.")));
 	return found;
 }
@@ -226,7 +228,7 @@ measure_distance(const IndexFormat *format)
 
 /*
  * Seconds of a build in memory with the threads that
- * max_parallel_maintenance_workers allows.
+ * max_parallel_maintenance_workers and the processors allow.
  */
 static double
 build_seconds(const IndexFormat *format, uint64 rows)
@@ -236,7 +238,7 @@ build_seconds(const IndexFormat *format, uint64 rows)
 	double		distances = FIRST_DISTANCES +
 		STEP_DISTANCES * format->ef_construction * pow(format->degree, STEP_POWER) * growth;
 
-	return rows * (distances * price / pow(max_parallel_maintenance_workers + 1, THREADS_POWER) +
+	return rows * (distances * price / pow(local_engine_threads(), THREADS_POWER) +
 				   LOAD_ROW_NS + LOAD_BYTE_NS * format->vector_bytes) / 1e9;
 }
 
@@ -268,6 +270,6 @@ gpuann_estimate(PG_FUNCTION_ARGS)
 	values[1] = Int64GetDatum((int64) mirror_bytes(&format, (uint32) rows));
 	values[2] = Int64GetDatum((int64) build_memory(&format, (double) rows));
 	values[3] = Float8GetDatum(build_seconds(&format, rows));
-	values[4] = Int32GetDatum(max_parallel_maintenance_workers + 1);
+	values[4] = Int32GetDatum(local_engine_threads());
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }

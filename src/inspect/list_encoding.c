@@ -129,48 +129,17 @@ sample_codes(const ListCodes *codes, unsigned char *sample)
 	return taken * QUANTIZER_BLOCK;
 }
 
-/* An error that came while mining, until mining has freed its memory. */
-typedef struct Interrupted
-{
-	MemoryContext memory;
-	ErrorData  *error;			/* NULL: none */
-} Interrupted;
-
-/*
- * Serve interrupts while mining, which allocates by malloc: what they raise
- * must not leave it by a jump. Those that raise nothing do not end it.
- */
-static bool
-is_interrupted(void *context)
-{
-	Interrupted *interrupted = context;
-
-	PG_TRY();
-	{
-		CHECK_FOR_INTERRUPTS();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(interrupted->memory);
-		interrupted->error = CopyErrorData();
-		FlushErrorState();
-	}
-	PG_END_TRY();
-	return interrupted->error != NULL;
-}
-
 /* Mine sets, interruptibly. */
 static CoocSets *
 mine_interruptibly(CoocMining *mining)
 {
-	Interrupted interrupted = {.memory = CurrentMemoryContext};
+	CaughtInterrupt caught = {.memory = CurrentMemoryContext};
 	CoocSets   *sets;
 
-	mining->stop = is_interrupted;
-	mining->context = &interrupted;
+	mining->stop = interrupt_caught;
+	mining->context = &caught;
 	sets = cooc_mine(mining);
-	if (interrupted.error != NULL)
-		ReThrowError(interrupted.error);
+	interrupt_rethrow(&caught);
 	if (sets == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory"),
 						errdetail("Failed on mining %zu bytes of codes.",

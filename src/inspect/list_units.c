@@ -1,8 +1,8 @@
 /*
  * list_units.c
- *		gpuann_list_placement(index, units, ...), gpuann_list_schedule(index,
- *		units, ...): how even the work of an index's lists would be on several
- *		units (src/engine/units), which need not be there.
+ *		gpuann_list_placement(index, units, ...): how even the work of an
+ *		index's lists would be on several units (src/engine/units), which need
+ *		not be there.
  *
  * How often a list is probed is the caller's to say, or what the server has
  * counted, or follows from its rows: queries are then supposed to be where rows
@@ -15,23 +15,18 @@
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
 #include "base/signature.h"
-#include "engine/distance.h"
-#include "engine/quantizer/random.h"
-#include "engine/select.h"
-#include "engine/units/schedule.h"
+#include "engine/units/placement.h"
 #include "inspect/list_work.h"
-#include "lists/list_codes.h"
 
-#define UNIT_COLUMNS	8
+#define UNIT_NUMBERS	4
+#define UNIT_LOADS		3
+#define UNIT_COLUMNS	(1 + UNIT_NUMBERS + UNIT_LOADS)
 #define UNCOUNTED		0.5		/* probes beside those counted, times lists: none is never probed */
-#define MOST_QUERIES	100000
-#define MOST_PAIRS		10000000
 #define MOST_EFFORT		UINT64CONST(100000000)	/* looks at a unit for each copy of each list */
 
 /* What a call asks about. */
@@ -45,13 +40,14 @@ typedef struct UnitsCall
 	uint64		capacity;		/* bytes of a unit, or 0 */
 	ListLoad   *loads;			/* of lists */
 	ListLoad   *by_rows;		/* the same, were lists probed in proportion to their rows */
+	CaughtInterrupt *caught;	/* while lists are placed */
 } UnitsCall;
 
 /* What is said of a unit. */
 typedef struct UnitRow
 {
-	int64		numbers[4];
-	double		loads[3];		/* over the mean: as placed, and as compared with; NaN: null */
+	int64		numbers[UNIT_NUMBERS];
+	double		loads[UNIT_LOADS];	/* over the mean: as placed, and as compared with; NaN: null */
 } UnitRow;
 
 static CopyRule
@@ -66,18 +62,6 @@ copy_rule(const char *name)
 	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					errmsg("there is no rule \"%s\" for copies of lists", name),
 					errhint("Rules are one, work and spare.")));
-}
-
-/* Read an argument that is a whole number in a range. */
-static uint32
-number_argument(FunctionCallInfo fcinfo, int argument, const char *name, uint32 most)
-{
-	int32		number = PG_ARGISNULL(argument) ? 0 : PG_GETARG_INT32(argument);
-
-	if (number < 1 || number > (int64) most)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("%s must be between 1 and %u", name, most)));
-	return (uint32) number;
 }
 
 /* The numbers of probes that the caller gives, one for each list. */
@@ -103,10 +87,7 @@ read_probes(UnitsCall *call, ArrayType *array)
 	}
 }
 
-/*
- * Refuse what would take long without an interrupt: each copy of a list looks
- * at all units.
- */
+/* Refuse what would take seconds: each copy of a list looks at all units. */
 static void
 check_effort(const UnitsCall *call)
 {
@@ -162,8 +143,13 @@ call_begin(FunctionCallInfo fcinfo, UnitsCall *call)
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(2))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 						errmsg("index and copies must not be null")));
+	if (PG_ARGISNULL(1) || PG_GETARG_INT32(1) < 1 || PG_GETARG_INT32(1) > UNITS_MOST)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("units must be between 1 and %u", UNITS_MOST)));
 	memset(call, 0, sizeof(*call));
-	call->units = number_argument(fcinfo, 1, "units", UNITS_MOST);
+	call->caught = palloc0(sizeof(CaughtInterrupt));
+	call->caught->memory = CurrentMemoryContext;
+	call->units = (uint32) PG_GETARG_INT32(1);
 	call->copies = copy_rule(text_to_cstring(PG_GETARG_TEXT_PP(2)));
 	if (!PG_ARGISNULL(3) && PG_GETARG_INT64(3) < 1)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -187,18 +173,20 @@ place(const UnitsCall *call, const ListLoad *loads, CopyRule rule, bool may_not_
 						  .nlists = call->lists,
 						  .units = call->units,
 						  .capacity = rule == COPIES_SCATTERED ? 0 : call->capacity,
-						  .copies = rule};
+						  .copies = rule,
+						  .interrupted = interrupt_caught,
+						  .context = call->caught};
 	EngineError error;
 	UnitPlacement *placement = placement_create(&spec, &error);
 
+	interrupt_rethrow(call->caught);
 	if (placement == NULL && !(may_not_fit && error.status == ENGINE_UNSUPPORTED))
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_RESOURCES), errmsg("%s", error.text)));
 	return placement;
 }
 
-/* Return the rows of units, which have so many numbers and loads. */
 static void
-return_rows(FunctionCallInfo fcinfo, const UnitRow *rows, uint32 units, int numbers, int loads)
+return_rows(FunctionCallInfo fcinfo, const UnitRow *rows, uint32 units)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 
@@ -210,9 +198,9 @@ return_rows(FunctionCallInfo fcinfo, const UnitRow *rows, uint32 units, int numb
 		int			column = 0;
 
 		values[column++] = Int32GetDatum((int32) unit);
-		for (int i = 0; i < numbers; i++)
+		for (int i = 0; i < UNIT_NUMBERS; i++)
 			values[column++] = Int64GetDatum(rows[unit].numbers[i]);
-		for (int i = 0; i < loads; i++)
+		for (int i = 0; i < UNIT_LOADS; i++)
 		{
 			nulls[column] = isnan(rows[unit].loads[i]);
 			values[column++] = Float8GetDatum(rows[unit].loads[i]);
@@ -243,6 +231,7 @@ place_and_tell(const UnitsCall *call, const ListLoad *expected, CopyRule rule, U
 	if (placement != NULL && !as_is && !placement_predict(placement, call->loads))
 	{
 		placement_free(placement);
+		interrupt_rethrow(call->caught);
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
 	}
 	for (uint32 unit = 0; unit < call->units; unit++)
@@ -284,208 +273,21 @@ gpuann_list_placement(PG_FUNCTION_ARGS)
 	}
 	placement_free(placement);
 	sql_index_close(&call.opened);
-	return_rows(fcinfo, rows, call.units, 4, 3);
+	return_rows(fcinfo, rows, call.units);
 	PG_RETURN_NULL();
-}
-
-/* ---- schedules ---- */
-
-/* Draws the lists that queries probe. */
-typedef struct Draw
-{
-	const UnitsCall *call;
-	MemoryContext memory;		/* of the lists near each */
-	CentroidReader reader;
-	const DistanceKernels *squares;
-	uint32		dims;
-	uint32		probes;
-	double	   *sums;			/* of probes up to each list */
-	uint32	  **near;			/* of each list that was drawn: itself and the nearest */
-	float	   *centre;
-	SearchResult *heap;
-	uint64		random;
-} Draw;
-
-static void
-draw_begin(Draw *draw, const UnitsCall *call, uint32 probes, uint64 seed)
-{
-	const IndexFormat *format = index_format(call->opened.index);
-	double		sum = 0;
-
-	draw->call = call;
-	draw->memory = AllocSetContextCreate(CurrentMemoryContext, "draws of lists",
-										 ALLOCSET_DEFAULT_SIZES);
-	draw->dims = format->dims;
-	draw->squares = distance_kernels(ELEMENT_FLOAT, METRIC_L2, SIMD_BEST);
-	draw->probes = Min(probes, call->lists);
-	draw->sums = palloc(sizeof(double) * call->lists);
-	draw->near = palloc0(sizeof(uint32 *) * call->lists);
-	draw->centre = palloc(sizeof(float) * draw->dims);
-	draw->heap = palloc(sizeof(SearchResult) * draw->probes);
-	draw->random = seed;
-	for (uint32 list = 0; list < call->lists; list++)
-		draw->sums[list] = sum += call->loads[list].probes;
-	centroid_reader_begin(&draw->reader, call->opened.index, format, &call->work.lists);
-}
-
-static void
-draw_end(Draw *draw)
-{
-	centroid_reader_end(&draw->reader);
-	MemoryContextDelete(draw->memory);
-}
-
-/* The list whose share of all probes a random number falls into. */
-static uint32
-draw_list(Draw *draw)
-{
-	uint32		low = 0;
-	uint32		high = draw->call->lists - 1;
-	double		at = random_fraction(&draw->random) * draw->sums[high];
-
-	while (low < high)
-	{
-		uint32		middle = (low + high) / 2;
-
-		if (draw->sums[middle] > at)
-			high = middle;
-		else
-			low = middle + 1;
-	}
-	return low;
-}
-
-/* The lists nearest to a list's centroid. */
-static const uint32 *
-near_lists(Draw *draw, uint32 list)
-{
-	uint32		count = 0;
-
-	if (draw->near[list] != NULL)
-		return draw->near[list];
-	memcpy(draw->centre, centroid_of(&draw->reader, list), sizeof(float) * draw->dims);
-	for (uint32 other = 0; other < draw->call->lists; other++)
-	{
-		SearchResult entry = {.slot = other};
-
-		CHECK_FOR_INTERRUPTS();
-		entry.distance = other == list ? -1 :
-			draw->squares->exact(draw->centre, centroid_of(&draw->reader, other), draw->dims);
-		(void) farthest_offer(draw->heap, &count, draw->probes, entry);
-	}
-	draw->near[list] = MemoryContextAlloc(draw->memory, sizeof(uint32) * count);
-	for (uint32 i = 0; i < count; i++)
-		draw->near[list][i] = draw->heap[i].slot;
-	return draw->near[list];
-}
-
-/* The pairs of a batch. */
-static UnitPair *
-draw_batch(Draw *draw, uint32 queries)
-{
-	UnitPair   *pairs = palloc_extended(sizeof(UnitPair) * queries * draw->probes,
-										MCXT_ALLOC_HUGE);
-
-	for (uint32 query = 0; query < queries; query++)
-	{
-		const uint32 *near = near_lists(draw, draw_list(draw));
-
-		for (uint32 i = 0; i < draw->probes; i++)
-			pairs[(Size) query * draw->probes + i] = (UnitPair) {query, near[i]};
-	}
-	return pairs;
-}
-
-/* Count how often a batch probes lists: what a placement expects. */
-static void
-learn(UnitsCall *call, const UnitPair *pairs, uint64 count)
-{
-	for (uint32 list = 0; list < call->lists; list++)
-		call->loads[list].probes = 0.5;
-	for (uint64 i = 0; i < count; i++)
-		call->loads[pairs[i].list].probes++;
-}
-
-/* Schedule a batch; rows get loads, or those of the scattered placement. */
-static void
-schedule_batch(const UnitsCall *call, CopyRule rule, const UnitPair *pairs, uint32 count,
-			   UnitRow *rows)
-{
-	UnitPlacement *placement = place(call, call->loads, rule, false);
-	EngineError error;
-	Schedule   *schedule = schedule_create(placement, call->loads, pairs, count, &error);
-	double		total = 0;
-
-	placement_free(placement);
-	if (schedule == NULL)
-		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("%s", error.text)));
-	for (uint32 unit = 0; unit < call->units; unit++)
-		total += schedule->load[unit];
-	for (uint32 unit = 0; unit < call->units; unit++)
-	{
-		double		load = relative(schedule->load[unit], total / call->units);
-
-		if (rule == COPIES_SCATTERED)
-		{
-			rows[unit].loads[1] = load;
-			continue;
-		}
-		rows[unit].loads[0] = load;
-		rows[unit].numbers[0] = schedule->begins[unit + 1] - schedule->begins[unit];
-		for (uint32 i = schedule->begins[unit]; i < schedule->begins[unit + 1]; i++)
-		{
-			uint32		list = schedule->pairs[i].list;
-
-			rows[unit].numbers[1] += i == schedule->begins[unit] ||
-				schedule->pairs[i - 1].list != list;
-			rows[unit].numbers[2] += (int64) call->work.rows[list];
-		}
-	}
-	schedule_free(schedule);
 }
 
 PG_FUNCTION_INFO_V1(gpuann_list_schedule);
 
 /*
- * gpuann_list_schedule(index, units, copies, capacity, probes, queries, lists,
- * seed)
+ * Removed in version 0.3. The SQL of version 0.2 declares it: a database that
+ * was not updated still has it, and PostgreSQL demands the symbol where that
+ * SQL is run on the way to a later version.
  */
 Datum
 gpuann_list_schedule(PG_FUNCTION_ARGS)
 {
-	UnitsCall	call;
-	Draw		draw;
-	UnitRow    *rows;
-	UnitPair   *pairs;
-	uint32		queries;
-	uint32		probed;
-	uint64		count;
-
-	signature_check(fcinfo, "regclass,int4,text,int8,_float8,int4,int4,int4",
-					"int4,int8,int8,int8,float8,float8");
-	queries = number_argument(fcinfo, 5, "queries", MOST_QUERIES);
-	probed = number_argument(fcinfo, 6, "lists", GPUANN_MAX_LISTS);
-	call_begin(fcinfo, &call);
-	rows = palloc0(sizeof(UnitRow) * call.units);
-	draw_begin(&draw, &call, probed, PG_ARGISNULL(7) ? 1 : (uint64) PG_GETARG_INT32(7));
-	count = (uint64) queries * draw.probes;
-	/* A pair looks at all copies of its list. */
-	if (count * (call.copies == COPIES_SPARE ? call.units : 1) > MOST_PAIRS)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("%u queries of %u lists each on %u units are too many", queries,
-							   draw.probes, call.units),
-						errdetail("Pairs of a query and a list, times the copies that \"spare\" "
-								  "may make of each, are at most %d.",
-								  MOST_PAIRS)));
-	pairs = draw_batch(&draw, queries);
-	learn(&call, pairs, count);
-	/* A batch may be 80 MB: no two are kept. */
-	pfree(pairs);
-	pairs = draw_batch(&draw, queries);
-	draw_end(&draw);
-	schedule_batch(&call, COPIES_SCATTERED, pairs, (uint32) count, rows);
-	schedule_batch(&call, call.copies, pairs, (uint32) count, rows);
-	sql_index_close(&call.opened);
-	return_rows(fcinfo, rows, call.units, 3, 2);
-	PG_RETURN_NULL();
+	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					errmsg("gpuann_list_schedule was removed in version 0.3 of gpuann"),
+					errhint("Use gpuann_list_placement; ALTER EXTENSION gpuann UPDATE drops the function.")));
 }

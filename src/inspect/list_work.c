@@ -11,6 +11,7 @@
 #include "utils/rel.h"
 #include "utils/tuplestore.h"
 
+#include "base/base.h"
 #include "base/signature.h"
 #include "client/list_counts.h"
 #include "inspect/list_work.h"
@@ -50,6 +51,34 @@ list_work_read(Relation index, ListWork *work)
 		work->probes = NULL;
 	for (uint32 list = 0; work->probes != NULL && list < lists; list++)
 		work->counted += work->probes[list];
+}
+
+bool
+interrupt_caught(void *context)
+{
+	CaughtInterrupt *caught = context;
+
+	if (caught->error != NULL)
+		return true;
+	PG_TRY();
+	{
+		CHECK_FOR_INTERRUPTS();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(caught->memory);
+		caught->error = CopyErrorData();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	return caught->error != NULL;
+}
+
+void
+interrupt_rethrow(const CaughtInterrupt *caught)
+{
+	if (caught->error != NULL)
+		ReThrowError(caught->error);
 }
 
 PG_FUNCTION_INFO_V1(gpuann_list_stats);

@@ -23,6 +23,25 @@ extern void list_work_open(Oid oid, SqlIndex *opened);
 /* Read its directory, and ask for counts. */
 extern void list_work_read(Relation index, ListWork *work);
 
+/*
+ * What an interrupt raised while plain C was at work, which allocates by malloc
+ * and must not be left by a jump, until it has freed its memory.
+ */
+typedef struct CaughtInterrupt
+{
+	MemoryContext memory;		/* where the error is kept */
+	ErrorData  *error;			/* NULL: none */
+} CaughtInterrupt;
+
+/*
+ * Serve interrupts. Returns whether one raised an error, which is kept; those
+ * that raise nothing end nothing. The argument is a CaughtInterrupt.
+ */
+extern bool interrupt_caught(void *context);
+
+/* Raise the error that was kept, if there is one. */
+extern void interrupt_rethrow(const CaughtInterrupt *caught);
+
 /* Bytes of a list's entries. */
 static inline uint64
 list_work_bytes(const ListWork *work, uint32 list)

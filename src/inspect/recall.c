@@ -6,8 +6,10 @@
  * The queries are vectors of rows of the table itself, drawn from the index's
  * own pages; each is asked through an ordinary scan of this index twice,
  * approximately and exactly, by the caller's snapshot. A server is asked for
- * the first answers of many at once. The row asked about is left out of both
- * answers: it would always be found. No expression of the index is evaluated.
+ * the first answers of many at once. The row asked about counts like any other:
+ * where many rows are equal, it is the first that a search misses. Rows are
+ * drawn by slot, so equal ones as often as they are there. No expression of the
+ * index is evaluated.
  * Rows are read past their policies, so only who may maintain the index may
  * call the function where row-level security applies to him (sql_index.c); it
  * returns figures, no row.
@@ -63,7 +65,6 @@ typedef struct Neighbours
 typedef struct SampleBatch
 {
 	uint32		count;
-	Sample		samples[BATCH_SAMPLES];
 	char	   *vectors;		/* one after another */
 	FirstAnswer found[BATCH_SAMPLES];
 	FirstAnswer exact[BATCH_SAMPLES];
@@ -86,7 +87,6 @@ typedef struct Recall
 
 	/* sums */
 	uint32		asked;
-	uint32		alone;			/* asked about, and nobody else is there */
 	uint64		hits;
 	uint64		wanted;
 	double		least;			/* recall of the worst query */
@@ -236,12 +236,11 @@ ask_batch(Recall *recall, const SampleBatch *batch, bool exact, FirstAnswer *fir
 }
 
 /*
- * Ask for the k nearest visible rows, without the row asked about; what a
- * server has said already is in first.
+ * Ask for the k nearest visible rows; what a server has said already is in
+ * first.
  */
 static void
-recall_ask(Recall *recall, Datum query, const Sample *sample, bool exact, FirstAnswer *first,
-		   Neighbours *found)
+recall_ask(Recall *recall, Datum query, bool exact, FirstAnswer *first, Neighbours *found)
 {
 	GpuannScan *scan = recall->scan->opaque;
 	ScanKeyData key;
@@ -258,7 +257,7 @@ recall_ask(Recall *recall, Datum query, const Sample *sample, bool exact, FirstA
 	while (found->count < recall->k && scan_next_row(recall->scan, &row))
 	{
 		recall->scan->xs_heaptid = row.tid;
-		if (row.slot != sample->slot && index_fetch_heap(recall->scan, recall->row))
+		if (index_fetch_heap(recall->scan, recall->row))
 			found->distances[found->count++] = row.distance;
 	}
 	scan->first = NULL;
@@ -278,17 +277,13 @@ recall_compare(Recall *recall, const Neighbours *found, const Neighbours *exact)
 {
 	uint32		hits = 0;
 
-	if (exact->count == 0)
-	{
-		recall->alone++;
-		return;
-	}
-	for (uint32 i = 0; i < found->count; i++)
+	/* none: only a damaged index misses the row asked about exactly */
+	for (uint32 i = 0; i < found->count && exact->count > 0; i++)
 		hits += found->distances[i] <= exact->distances[exact->count - 1];
 	recall->asked++;
 	recall->hits += hits;
 	recall->wanted += exact->count;
-	recall->least = Min(recall->least, (double) hits / exact->count);
+	recall->least = Min(recall->least, (double) hits / Max(exact->count, 1));
 	recall->visited += found->visited;
 	recall->ms += found->ms;
 	recall->exact_ms += exact->ms;
@@ -300,7 +295,6 @@ static void
 ask_about(Recall *recall, SampleBatch *batch, uint32 i)
 {
 	const char *elements = batch->vectors + (Size) i * recall->format->vector_bytes;
-	const Sample *sample = &batch->samples[i];
 	Neighbours	found,
 				exact;
 	Datum		query = value_of(recall, elements);
@@ -308,8 +302,8 @@ ask_about(Recall *recall, SampleBatch *batch, uint32 i)
 	CHECK_FOR_INTERRUPTS();
 	found.distances = palloc(sizeof(double) * recall->k);
 	exact.distances = palloc(sizeof(double) * recall->k);
-	recall_ask(recall, query, sample, false, &batch->found[i], &found);
-	recall_ask(recall, query, sample, true, &batch->exact[i], &exact);
+	recall_ask(recall, query, false, &batch->found[i], &found);
+	recall_ask(recall, query, true, &batch->exact[i], &exact);
 	found.ms += batch->found_ms;
 	exact.ms += batch->exact_ms;
 	recall_compare(recall, &found, &exact);
@@ -337,7 +331,7 @@ ask_some(Recall *recall, const Sample *drawn, uint32 count, uint32 from, uint32 
 			continue;
 		read_vector(recall->index, recall->format, drawn[from].slot,
 					batch->vectors + (Size) batch->count * recall->format->vector_bytes);
-		batch->samples[batch->count++] = drawn[from];
+		batch->count++;
 	}
 	if (batch->count > 0)
 	{
@@ -368,9 +362,8 @@ ask_all(Recall *recall, uint32 samples)
 	recall->row = table_slot_create(recall->opened.heap, NULL);
 	recall->query_memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann recall queries",
 												 ALLOCSET_DEFAULT_SIZES);
-	for (uint32 next = 0, asked = 0; next < count && asked < samples;
-		 asked = recall->asked + recall->alone)
-		next = ask_some(recall, drawn, count, next, samples - asked);
+	for (uint32 next = 0; next < count && recall->asked < samples;)
+		next = ask_some(recall, drawn, count, next, samples - recall->asked);
 	ExecDropSingleTupleTableSlot(recall->row);
 	index_endscan(recall->scan);
 }
@@ -426,7 +419,7 @@ gpuann_recall(PG_FUNCTION_ARGS)
 	memset(nulls, none, sizeof(nulls));
 	nulls[0] = false;
 	values[0] = Int32GetDatum((int32) recall.asked);
-	values[1] = Float8GetDatum(none ? 0 : (double) recall.hits / recall.wanted);
+	values[1] = Float8GetDatum(none ? 0 : (double) recall.hits / Max(recall.wanted, 1));
 	values[2] = Float8GetDatum(recall.least);
 	values[3] = Float8GetDatum(none ? 0 : recall.visited / recall.asked);
 	values[4] = Float8GetDatum(none ? 0 : recall.ms / recall.asked);

@@ -17,6 +17,7 @@
 #include "access/relation.h"
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
+#include "common/int.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -87,17 +88,32 @@ put_ms(Row *row, const _Atomic uint64_t *microseconds)
 	status_put(row, Float8GetDatum((double) atomic_load(microseconds) / 1000.0));
 }
 
-/* Add a timestamp, given in microseconds since 1970, or NULL for 0. */
+/*
+ * Add a timestamp, given in microseconds since 1970; NULL for 0, and for what
+ * is no timestamp: whoever reads the view would get an error, and the counters'
+ * file would bring it back after a restart.
+ */
 static void
-put_time(Row *row, const _Atomic int64_t *at)
+put_time(Row *row, int64 us)
 {
-	int64		us = atomic_load(at);
+	TimestampTz at;
 
-	if (us == 0)
+	if (us == 0 ||
+		pg_sub_s64_overflow(
+			us, (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY, &at) ||
+		!IS_VALID_TIMESTAMP(at))
 		put_null(row);
 	else
-		status_put(row, TimestampTzGetDatum(us - (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) *
-													 USECS_PER_DAY));
+		status_put(row, TimestampTzGetDatum(at));
+}
+
+/* Seconds in microseconds; 0 if they are too many. */
+static int64
+seconds_as_us(int64 seconds)
+{
+	int64		us;
+
+	return pg_mul_s64_overflow(seconds, USECS_PER_SEC, &us) ? 0 : us;
 }
 
 static const char *
@@ -202,11 +218,7 @@ gpuann_server_status(PG_FUNCTION_ARGS)
 			put_null(&row);
 		status_put(&row, Int64GetDatum((int64) atomic_load(&gpuann_area->epoch)));
 		status_put(&row, Int64GetDatum((int64) atomic_load(&gpuann_area->restarts)));
-		if (pid != 0)
-			status_put(&row, TimestampTzGetDatum(time_t_to_timestamptz(
-								 (pg_time_t) atomic_load(&gpuann_area->started_at))));
-		else
-			put_null(&row);
+		put_time(&row, pid != 0 ? seconds_as_us(atomic_load(&gpuann_area->started_at)) : 0);
 		put_text(&row, state == SERVER_READY ? gpuann_area->engine : "",
 				 sizeof(gpuann_area->engine));
 		put_text(&row, state == SERVER_READY ? gpuann_area->device : "",
@@ -398,7 +410,7 @@ put_index(Row *row, int entry, const MirrorKey *key, bool first_version)
 	put_ms(row, &counters->queue_us);
 	put_ms(row, &counters->engine_us);
 	put_counter(row, &counters->evictions);
-	put_time(row, &counters->reset_at);
+	put_time(row, atomic_load(&counters->reset_at));
 	put_mirror(row, entry, key, &found);
 	if (!first_version)
 	{

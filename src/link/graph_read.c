@@ -13,6 +13,7 @@
 #include "miscadmin.h"
 
 #include "link/graph_edits_private.h"
+#include "engine/equal_rows.h"
 #include "engine/prune_incremental.h"
 
 #define EXPECTED_KEPT	4		/* kept neighbours whose vectors are fetched before a newcomer meets
@@ -52,6 +53,23 @@ search_distances(void *context, const uint32_t *slots, uint32_t count, double *o
 	row_vectors_distances(((GraphEdits *) context)->vectors, slots, count, out);
 }
 
+static bool
+search_equal(void *context, uint32_t slot_a, uint32_t slot_b)
+{
+	return row_vectors_equal(((GraphEdits *) context)->vectors, slot_a, slot_b);
+}
+
+/* For rows of bits. */
+static uint32_t
+search_sketch(void *context, uint32_t slot)
+{
+	GraphEdits *edits = context;
+	float		norm;
+
+	return vector_sketch(row_vectors_get(edits->vectors, slot, &norm),
+						 edits->format->vector_bytes);
+}
+
 /* Squared differences, less the square of the vector searched for. */
 static void
 search_differences(void *context, const uint32_t *slots, uint32_t count, double *out)
@@ -78,7 +96,9 @@ graph_edits_run_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike, Ca
 						  .row = search_row,
 						  .walk_distances = alike && edits->format->metric == METRIC_IP
 												? search_differences
-												: search_distances};
+												: search_distances,
+						  .equal = search_equal,
+						  .sketch = edits->format->type == ELEMENT_BIT ? search_sketch : NULL};
 	GraphQuery	query;
 	GraphAnswer answer;
 	uint32		found;

@@ -36,6 +36,7 @@
 #define WAIT_MS				10		/* so long each time, */
 #define WAIT_FOR_MS			2000	/* unless nothing was linked for so long: who has the lock then
 									 * does something else */
+#define SERVER_ROWS			16384	/* of a pass whose rows the server puts into lists */
 #define COLLECTED_SHARE		64		/* of memory in bytes: the most slots collected for a pass */
 #define COLLECT_CHUNK		65536	/* list entries read at once */
 
@@ -159,9 +160,12 @@ collect_on(Relation index, const IndexFormat *format, const MetaPage *meta,
 	}
 }
 
-/* Collect up to most slots that are listed and not yet linked. */
-void
-link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *pass)
+/*
+ * Collect up to most slots that are listed before a position and not yet
+ * linked.
+ */
+static void
+collect_before(Relation index, const IndexFormat *format, uint64 end, uint32 most, LinkPass *pass)
 {
 	MetaPage	meta;
 	PendingBounds bounds;
@@ -172,7 +176,13 @@ link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *p
 	pass->room = 1024;
 	pass->slots = palloc(sizeof(uint32) * pass->room);
 	pass->places = palloc(sizeof(LinkPlace) * pass->room);
-	collect_on(index, format, &meta, &bounds, bounds.end, most, pass);
+	collect_on(index, format, &meta, &bounds, Min(end, bounds.end), most, pass);
+}
+
+void
+link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *pass)
+{
+	collect_before(index, format, PG_UINT64_MAX, most, pass);
 }
 
 /*
@@ -197,19 +207,22 @@ most_slots(const LinkManner *manner)
 {
 	uint32		most = Max(link_memory() / COLLECTED_SHARE, 1024);
 
+	if (manner->server != NULL)
+		return Min(most, SERVER_ROWS);
 	return manner->slice_ms == 0 ? most : Min(most, (uint32) (manner->slice_ms * SLICE_ROWS_MS));
 }
 
 /*
- * Passes until nothing is left, or the time of manner is up: in memory, or over
- * pages.
+ * Passes until nothing is left, or the time of manner is up: in memory, over
+ * pages, or of lists by the server.
  */
-static uint32
-run_passes(Relation index, const IndexFormat *format, LinkManner *manner)
+uint32
+link_passes(Relation index, const IndexFormat *format, LinkManner *manner)
 {
 	MemoryContext memory =
 		AllocSetContextCreate(CurrentMemoryContext, "gpuann link pass", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(memory);
+	uint64		end = manner->server != NULL ? manner->server->position : PG_UINT64_MAX;
 	int			slice_ms = manner->slice_ms;
 	int64		began_ms = monotonic_ms();
 	uint32		total = 0;
@@ -223,7 +236,7 @@ run_passes(Relation index, const IndexFormat *format, LinkManner *manner)
 		LinkedRows	rows;
 
 		pending_bounds(index, format, &meta, &bounds);
-		link_collect(index, format, most_slots(manner), &pass);
+		collect_before(index, format, end, most_slots(manner), &pass);
 		if (pass.count == 0 || format_has_lists(format))
 			memset(&rows, 0, sizeof(rows));
 		else if (slice_ms > 0 || !link_in_memory(index, format, &pass, &rows))
@@ -234,7 +247,7 @@ run_passes(Relation index, const IndexFormat *format, LinkManner *manner)
 		 * linked.
 		 */
 		if (pass.to > pass.from && format_has_lists(format))
-			link_into_lists(index, format, &pass);
+			link_into_lists(index, format, &pass, manner->server);
 		else if (pass.to > pass.from)
 			link_write(index, format, &pass, &rows);
 		else if (total == 0)
@@ -294,7 +307,7 @@ link_pending_telling(Relation index, const IndexFormat *format, void (*tell) (in
 {
 	LinkManner	manner = {.tell = tell};
 
-	return run_passes(index, format, &manner);
+	return link_passes(index, format, &manner);
 }
 
 /* How long an inserter links that finds so many rows waiting. */
@@ -339,7 +352,7 @@ link_for(Relation index, const IndexFormat *format, int slice_ms)
 
 	if (!linker_lock(index, false, false))
 		return false;
-	(void) run_passes(index, format, &manner);
+	(void) link_passes(index, format, &manner);
 	linker_unlock(index, false);
 	return true;
 }

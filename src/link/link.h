@@ -94,12 +94,30 @@ extern void link_over_pages(Relation index, const IndexFormat *format, const Lin
 extern void order_seeds(Relation index, const IndexFormat *format, uint32 *seeds, uint32 count);
 
 /*
+ * A mirror of lists whose engine assigns and encodes rows for passes. It is
+ * current to the pages but for list entries from a position on. The channel is
+ * the caller's.
+ */
+typedef struct ListServer
+{
+	int			channel;
+	uint32		entry;
+	uint32		generation;
+	uint64		position;
+	int64		call_us;		/* time limit of a call */
+	uint32		coded;			/* rows so far */
+	EngineStatus failed;		/* not ENGINE_OK: why rows are assigned here from then on; ... */
+	const char *reason;			/* ... until the next call of a channel */
+} ListServer;
+
+/*
  * How a pass is computed, and who is told: so many rows are linked now, those
  * of the passes before it included. tell may be NULL.
  */
 typedef struct LinkManner
 {
 	int			slice_ms;		/* begin no further batch after that; 0: no limit */
+	ListServer *server;			/* or NULL; passes end where its mirror does */
 	void		(*tell) (int64 linked);
 	int64		before;			/* rows linked by the passes before */
 } LinkManner;
@@ -132,6 +150,9 @@ extern uint32 link_pending_telling(Relation index, const IndexFormat *format,
  * does.
  */
 extern bool link_for(Relation index, const IndexFormat *format, int slice_ms);
+
+/* Passes in a manner. The caller holds the lock. Returns slots linked. */
+extern uint32 link_passes(Relation index, const IndexFormat *format, LinkManner *manner);
 
 /*
  * For inserters: link a slice if the pending list has crossed

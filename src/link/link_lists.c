@@ -1,16 +1,17 @@
 /*
  * link_lists.c
  *		Linking where rows are in lists: pending rows are assigned and encoded
- *		in chunks, entries of dead ones removed.
+ *		in chunks, here or by the server, entries of dead ones removed.
  *
  * Entries are written first, then list number and state into the node records.
  * After a crash in between, rows have entries and are pending still: the next
  * pass adds them again. Scans drop the second entry of a slot, and VACUUM
  * removes it.
  */
-#include "postgres.h"
+#include "base/base.h"
 
 #include "base/faults.h"
+#include "client/shmem.h"
 #include "engine/bits.h"
 #include "link/graph_edits.h"
 #include "link/link_lists.h"
@@ -40,7 +41,8 @@ typedef struct ListAdding
 	Relation	index;
 	const IndexFormat *format;
 	ListFormat	lists;
-	ListCoder  *coder;
+	ListServer *server;			/* NULL: none, or it has failed */
+	ListCoder  *coder;			/* NULL: not needed so far */
 	ListWriter	writer;
 	CodedRows  *rows;
 	uint32		room;			/* rows of a chunk */
@@ -79,7 +81,6 @@ take_chunk(ListAdding *adding, const uint32 *slots, uint32 count)
 {
 	const IndexFormat *format = adding->format;
 	NodeCopy   *node = palloc(format->node_bytes);
-	void	   *vector = palloc(format->vector_bytes);
 
 	adding->rows->count = 0;
 	for (uint32 i = 0; i < count; i++)
@@ -90,13 +91,27 @@ take_chunk(ListAdding *adding, const uint32 *slots, uint32 count)
 		if (!read_node(adding->index, format, slots[i], node) || NodeState(node) != NODE_LIVE ||
 			(node->flags & NODE_LINKED) != 0)
 			continue;
-		read_vector(adding->index, format, slots[i], vector);
-		list_widen(format, vector, adding->rows->wide + (Size) row * format->dims);
 		adding->added[row] = (AddedRow) {slots[i], node->version, NO_LIST, row};
 		adding->rows->count++;
 	}
-	pfree(vector);
 	pfree(node);
+}
+
+/* Read the vectors of the chunk. */
+static void
+read_chunk(ListAdding *adding)
+{
+	const IndexFormat *format = adding->format;
+	void	   *vector = palloc(format->vector_bytes);
+
+	for (uint32 i = 0; i < adding->rows->count; i++)
+	{
+		link_pause();
+		read_vector(adding->index, format, adding->added[i].slot, vector);
+		list_widen(format, vector,
+				   adding->rows->wide + (Size) adding->added[i].row * format->dims);
+	}
+	pfree(vector);
 }
 
 /*
@@ -120,10 +135,10 @@ assign_chunk(ListAdding *adding)
 			list_coder_assign(coder, rows, done, some);
 		}
 	}
-	for (uint32 row = 0; row < rows->count; row++)
+	for (uint32 i = 0; i < rows->count; i++)
 	{
-		adding->added[row].list = rows->list[row];
-		adding->distance += rows->distance[row];
+		adding->added[i].list = rows->list[adding->added[i].row];
+		adding->distance += rows->distance[adding->added[i].row];
 	}
 	adding->count += rows->count;
 	qsort(adding->added, rows->count, sizeof(AddedRow), by_list);
@@ -146,6 +161,128 @@ encode_chunk(ListAdding *adding)
 						  centroid_of(&reader, added->list));
 	}
 	centroid_reader_end(&reader);
+}
+
+/* Assign and encode the chunk here. */
+static void
+code_here(ListAdding *adding)
+{
+	/* a half for centroids, a quarter for rows; the pass has some */
+	if (adding->coder == NULL)
+		adding->coder =
+			list_coder_open(adding->index, adding->format, &adding->lists, link_memory() / 2);
+	read_chunk(adding);
+	assign_chunk(adding);
+	encode_chunk(adding);
+}
+
+/* Prepare the server's channel for an operation on the mirror. */
+static ChannelRequest *
+server_prepare(const ListServer *server, ChannelOp op)
+{
+	return channel_prepare(server->channel, op, server->entry, server->generation);
+}
+
+/*
+ * Take a part of what the server made of the chunk, which is in the order of
+ * slots, as that is: rows from one on. Returns how many; -1: it failed.
+ */
+static int64
+take_coded(ListAdding *adding, uint32 first)
+{
+	const ListServer *server = adding->server;
+	LinkWanted	wanted = {FETCH_CODES, first, adding->rows->count - first, 1,
+						  adding->lists.code_bytes};
+	LinkPart	part;
+	const char *text;
+
+	(void) server_prepare(server, CHANNEL_LINK_FETCH);
+	adding->server->failed = channel_fetch_linked(server->channel, &wanted,
+												  monotonic_us() + server->call_us, &part, &text);
+	adding->server->reason = text;
+	if (server->failed != ENGINE_OK)
+		return -1;
+	for (uint32 i = 0; i < part.count; i++)
+	{
+		AddedRow   *added = &adding->added[first + i];
+
+		added->list = *(const volatile uint32 *) &part.rows[i];
+		if (*(const volatile uint32 *) &part.slots[i] != added->slot ||
+			added->list >= adding->lists.lists)
+		{
+			adding->server->failed = ENGINE_INVALID;
+			adding->server->reason = "the server put another row, or into a list that does not exist";
+			return -1;
+		}
+		memcpy(adding->rows->codes + (Size) added->row * adding->lists.code_bytes,
+			   part.codes + (Size) i * adding->lists.code_bytes, adding->lists.code_bytes);
+	}
+	return part.count;
+}
+
+/* Post the chunk's slots, and wait for the server to assign and encode them. */
+static bool
+link_chunk(ListAdding *adding)
+{
+	ListServer *server = adding->server;
+	uint32		count = adding->rows->count;
+	ChannelRequest *request = server_prepare(server, CHANNEL_LINK);
+	uint32	   *slots = channel_array(server->channel, count * sizeof(uint32),
+									  &request->slots_offset);
+
+	for (uint32 i = 0; i < count; i++)
+		slots[i] = adding->added[i].slot;
+	request->count = count;
+	server->failed =
+		channel_call(server->channel, monotonic_us() + server->call_us, &server->reason);
+	return server->failed == ENGINE_OK;
+}
+
+/*
+ * Have the server assign and encode the chunk. False: it is to be done here,
+ * because the server has failed, or has some of the rows in lists already: what
+ * a pass that was cut short had linked there. The same lists and codes come of
+ * that, so a mirror that is ahead of the pages does no harm.
+ */
+static bool
+code_by_server(ListAdding *adding)
+{
+	uint32		count = adding->rows->count;
+	const AreaChannel *channel;
+	double		distance;
+	int64		came;
+
+	qsort(adding->added, count, sizeof(AddedRow), by_slot);
+	if (!link_chunk(adding))
+		return false;
+	FAULT_POINT("worker-list-coded");
+	channel = shared_channel((uint32) adding->server->channel);
+	distance = *(const volatile double *) &channel->out_distance;
+	if (*(const volatile uint32_t *) &channel->out_count != count || !(distance >= 0))
+		return false;
+	for (uint32 done = 0; done < count; done += (uint32) came)
+	{
+		link_pause();
+		came = take_coded(adding, done);
+		if (came <= 0)
+			return false;
+	}
+	adding->distance += distance;
+	adding->count += count;
+	adding->server->coded += count;
+	qsort(adding->added, count, sizeof(AddedRow), by_list);
+	return true;
+}
+
+/* Assign and encode the chunk, and put it into the order of lists. */
+static void
+code_chunk(ListAdding *adding)
+{
+	if (adding->rows->count == 0 || (adding->server != NULL && code_by_server(adding)))
+		return;
+	if (adding->server != NULL && adding->server->failed != ENGINE_OK)
+		adding->server = NULL;
+	code_here(adding);
 }
 
 /* Add the chunk's entries, list by list. */
@@ -203,9 +340,8 @@ number_chunk(ListAdding *adding, uint64 change_seq)
 
 static void
 adding_begin(ListAdding *adding, Relation index, const IndexFormat *format,
-			 const PendingBounds *bounds, uint32 most)
+			 const PendingBounds *bounds, uint32 most, ListServer *server)
 {
-	Size		memory = link_memory();
 	Size		row_bytes;
 	uint32		room;
 
@@ -213,17 +349,16 @@ adding_begin(ListAdding *adding, Relation index, const IndexFormat *format,
 	adding->index = index;
 	adding->format = format;
 	list_format_read(index, format, &adding->lists);
-	/* a half for centroids, a quarter for rows; the pass has some */
-	adding->coder = list_coder_open(index, format, &adding->lists, memory / 2);
+	adding->server = server != NULL && server->failed == ENGINE_OK ? server : NULL;
 	row_bytes = coded_row_bytes(format, &adding->lists) + sizeof(AddedRow) +
 		sizeof(PostingEntry) + adding->lists.code_bytes;
-	room = (uint32) Min(Max(memory / 4 / row_bytes, CHUNK_LEAST), CHUNK_MOST);
+	room = (uint32) Min(Max(link_memory() / 4 / row_bytes, CHUNK_LEAST), CHUNK_MOST);
 	adding->room = room = Min(room, most);
 	adding->writer = (ListWriter) {.index = index,
 								   .format = format,
 								   .lists = &adding->lists,
 								   .superblocks = bounds->superblocks};
-	adding->rows = coded_rows_make(adding->coder, room);
+	adding->rows = coded_rows_make(format, &adding->lists, room);
 	adding->added = palloc(sizeof(AddedRow) * room);
 	adding->entries = palloc(sizeof(PostingEntry) * room);
 	adding->codes = palloc_extended((Size) room * adding->lists.code_bytes, MCXT_ALLOC_HUGE);
@@ -231,20 +366,19 @@ adding_begin(ListAdding *adding, Relation index, const IndexFormat *format,
 
 /* Put the rows of a pass into lists. */
 static void
-add_rows(Relation index, const IndexFormat *format, const LinkPass *pass)
+add_rows(Relation index, const IndexFormat *format, const LinkPass *pass, ListServer *server)
 {
 	ListAdding	adding;
 	MetaPage	meta;
 	PendingBounds bounds;
 
 	pending_bounds(index, format, &meta, &bounds);
-	adding_begin(&adding, index, format, &bounds, pass->count);
+	adding_begin(&adding, index, format, &bounds, pass->count, server);
 	for (uint32 done = 0, some; done < pass->count; done += some)
 	{
 		some = Min(pass->count - done, adding.room);
 		take_chunk(&adding, pass->slots + done, some);
-		assign_chunk(&adding);
-		encode_chunk(&adding);
+		code_chunk(&adding);
 		append_chunk(&adding);
 		number_chunk(&adding, meta.change_seq + 1);
 	}
@@ -253,7 +387,8 @@ add_rows(Relation index, const IndexFormat *format, const LinkPass *pass)
 }
 
 void
-link_into_lists(Relation index, const IndexFormat *format, const LinkPass *pass)
+link_into_lists(Relation index, const IndexFormat *format, const LinkPass *pass,
+				ListServer *server)
 {
 	LinkedRows	none = {0};
 
@@ -263,7 +398,7 @@ link_into_lists(Relation index, const IndexFormat *format, const LinkPass *pass)
 			AllocSetContextCreate(CurrentMemoryContext, "gpuann lists", ALLOCSET_DEFAULT_SIZES);
 		MemoryContext caller = MemoryContextSwitchTo(memory);
 
-		add_rows(index, format, pass);
+		add_rows(index, format, pass, server);
 		MemoryContextSwitchTo(caller);
 		MemoryContextDelete(memory);
 	}

@@ -8,8 +8,12 @@
 
 #include "link/link.h"
 
-/* Put the rows of a pass into their lists, and end the pass. */
-extern void link_into_lists(Relation index, const IndexFormat *format, const LinkPass *pass);
+/*
+ * Put the rows of a pass into their lists, and end the pass. The server, unless
+ * it is NULL or fails, assigns and encodes them.
+ */
+extern void link_into_lists(Relation index, const IndexFormat *format, const LinkPass *pass,
+							ListServer *server);
 
 /*
  * Remove the entries of dead slots, which have a bit in dead, of limit slots.

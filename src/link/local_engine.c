@@ -11,6 +11,7 @@
 #include "miscadmin.h"
 #include "postmaster/autovacuum.h"
 
+#include "engine/processors.h"
 #include "link/local_engine.h"
 
 #define POLL_MIN_US		20
@@ -30,7 +31,7 @@ one_of_many(void)
 int
 local_engine_threads(void)
 {
-	return one_of_many() ? 1 : max_parallel_maintenance_workers + 1;
+	return one_of_many() ? 1 : (int) Min(max_parallel_maintenance_workers + 1, processors_usable());
 }
 
 void

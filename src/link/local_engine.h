@@ -22,8 +22,8 @@ typedef struct LocalEngine
 
 /*
  * Threads that a linker in this process may use:
- * max_parallel_maintenance_workers and itself, but where others run beside it
- * only one.
+ * max_parallel_maintenance_workers and itself, but no more than processors, and
+ * where others run beside it only one.
  */
 extern int	local_engine_threads(void);
 

@@ -163,12 +163,13 @@ static int64
 take_part(RepairServer *server, uint32 first, TakeRepaired take, void *arg)
 {
 	Size		row_bytes = server->format->degree * sizeof(uint32);
+	LinkWanted	wanted = {.arrays = FETCH_ROWS, .first = first, .most = server->fetched,
+						  .degree = server->format->degree};
 	LinkPart	part;
 	const char *text;
 
 	(void) repair_prepare(server, CHANNEL_LINK_FETCH);
-	if (channel_fetch_linked(server->channel, first, server->fetched, false,
-							 server->format->degree, monotonic_us() + FETCH_US, &part,
+	if (channel_fetch_linked(server->channel, &wanted, monotonic_us() + FETCH_US, &part,
 							 &text) != ENGINE_OK)
 	{
 		(void) repair_refuse(server, text);

@@ -49,6 +49,8 @@ struct RowVectors
 	uint32		from_slot;
 	float	   *from;
 	float		from_inverse_norm;
+
+	void	   *other;			/* a copy of one that is compared with another */
 };
 
 /* Make a cache of so many places, all empty. */
@@ -91,6 +93,7 @@ row_vectors_begin(Relation index, const IndexFormat *format, uint32 next_fresh, 
 			   Max(Min(memory / (vectors->cache_stride + sizeof(CachedVector)), next_fresh),
 				   MIN_CACHED_VECTORS));
 	make_from(vectors);
+	vectors->other = palloc(format->vector_bytes);
 	return vectors;
 }
 
@@ -132,6 +135,17 @@ row_vectors_get(RowVectors *vectors, uint32 slot, float *norm)
 	}
 	*norm = cached->inverse_norm;
 	return elements;
+}
+
+/* Whether two slots have the same vector. */
+bool
+row_vectors_equal(RowVectors *vectors, uint32 slot_a, uint32 slot_b)
+{
+	uint32		bytes = vectors->format->vector_bytes;
+	float		norm;
+
+	memcpy(vectors->other, row_vectors_get(vectors, slot_a, &norm), bytes);
+	return memcmp(vectors->other, row_vectors_get(vectors, slot_b, &norm), bytes) == 0;
 }
 
 /* Widen a vector where it is. False if it has to be copied. */

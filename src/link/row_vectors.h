@@ -27,6 +27,9 @@ extern void row_vectors_end(RowVectors *vectors);
  */
 extern const void *row_vectors_get(RowVectors *vectors, uint32 slot, float *inverse_norm);
 
+/* Whether two slots have the same vector. */
+extern bool row_vectors_equal(RowVectors *vectors, uint32 slot_a, uint32 slot_b);
+
 /* Compute distances from this slot, until another is named. */
 extern void row_vectors_from(RowVectors *vectors, uint32 slot);
 

@@ -655,6 +655,16 @@ free_detached(IndexVacuum *vacuum)
 }
 
 /*
+ * Whether rows are left to a mirror worker. Not those of lists: what VACUUM
+ * counts there are entries of all rows.
+ */
+static bool
+worker_links(Relation index, const IndexFormat *format)
+{
+	return !format_has_lists(format) && client_worker_links(index);
+}
+
+/*
  * Link what is pending, unless a worker does; trim what was linked before in
  * any case.
  */
@@ -663,7 +673,7 @@ link_for_vacuum(Relation index, const IndexFormat *format)
 {
 	MetaPage	meta;
 
-	if (!client_worker_links(index))
+	if (!worker_links(index, format))
 	{
 		(void) link_pending(index, format);
 		return;
@@ -757,7 +767,7 @@ gpuannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 	if (info->analyze_only)
 		return stats;
 	format = index_format(info->index);
-	if (!client_worker_links(info->index) && linker_lock(info->index, false, false))
+	if (!worker_links(info->index, format) && linker_lock(info->index, false, false))
 	{
 		(void) link_pending(info->index, format);
 		if (format_has_lists(format))

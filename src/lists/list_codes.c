@@ -320,14 +320,14 @@ coded_row_bytes(const IndexFormat *format, const ListFormat *lists)
 }
 
 CodedRows *
-coded_rows_make(const ListCoder *coder, uint32 room)
+coded_rows_make(const IndexFormat *format, const ListFormat *lists, uint32 room)
 {
 	CodedRows  *rows = palloc0(sizeof(CodedRows));
 
-	rows->wide = aligned_memory((Size) room * coder->format->dims * sizeof(float));
+	rows->wide = aligned_memory((Size) room * format->dims * sizeof(float));
 	rows->list = palloc_extended(sizeof(uint32) * (Size) room, MCXT_ALLOC_HUGE);
 	rows->distance = palloc_extended(sizeof(double) * (Size) room, MCXT_ALLOC_HUGE);
-	rows->codes = aligned_memory((Size) room * coder->lists.code_bytes);
+	rows->codes = aligned_memory((Size) room * lists->code_bytes);
 	return rows;
 }
 

@@ -93,7 +93,7 @@ typedef struct CodedRows
 	unsigned char *codes;
 } CodedRows;
 
-extern CodedRows *coded_rows_make(const ListCoder *coder, uint32 room);
+extern CodedRows *coded_rows_make(const IndexFormat *format, const ListFormat *lists, uint32 room);
 
 /* Bytes of a row in coded rows. */
 extern Size coded_row_bytes(const IndexFormat *format, const ListFormat *lists);

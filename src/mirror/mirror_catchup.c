@@ -450,6 +450,6 @@ catchup_step(MirrorSlice *slice)
 		!link_active(slice->entry))
 		ending = compute_checksums(slice);
 	if (ending == SLICE_IDLE && slice->may_link && progress->phase == PHASE_SERVING)
-		link_start_if_needed(slice, &meta, &bounds);
+		ending = link_start_if_needed(slice, &meta, &bounds);
 	return ending;
 }

@@ -285,6 +285,8 @@ feed_end(MirrorSlice *slice, int64 lasted_ms, void (*progress) (int64 done))
 	to->rows = to->next_slot = to->load_slots = bounds.next_fresh;
 	to->position = bounds.end;
 	to->change_seq = meta.change_seq;
+	if (format_has_lists(slice->format))
+		lists_note_sent(slice);
 	/* the build may have taken longer than EVICT_IDLE_MS */
 	atomic_store(&mirror_area(slice->entry)->last_used_ms, monotonic_ms());
 	slice->blocks = RelationGetNumberOfBlocks(slice->index);

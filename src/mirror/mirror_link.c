@@ -17,6 +17,9 @@
  * early and stays open for them, because queries scan rows exactly until the
  * engine has linked them, whether or not the pages have their graph rows.
  *
+ * Rows of an index with lists depend on no others: a pass asks the engine for
+ * lists and codes and writes them in one slice (link_lists.c).
+ *
  * An engine may refuse: a GPU where it lacks memory to, or where rows are in
  * host memory and have no codes. What it has linked of the pass is written, and
  * for REFUSED_MS rows are linked over pages, from where the mirror takes the
@@ -183,6 +186,18 @@ will_reach_threshold(const MirrorSlice *slice, uint64 unlinked, int64 ms)
 		   write_threshold(slice);
 }
 
+/* The engine refuses to link, and is not asked again for a while. */
+static void
+note_refusal(const MirrorSlice *slice, const char *text)
+{
+	_Atomic int64_t *again_ms = &slice->track->link_again_ms;
+
+	ereport(atomic_load(again_ms) == 0 ? LOG : DEBUG1,
+			(errmsg("rows of gpuann index %u are linked over pages", slice->key.index),
+			 errdetail("%s", text)));
+	atomic_store(again_ms, monotonic_ms() + REFUSED_MS);
+}
+
 /* Whether there is enough to write, or it has waited long enough. */
 static bool
 is_enough(const MirrorSlice *slice, const PendingBounds *bounds)
@@ -194,14 +209,18 @@ is_enough(const MirrorSlice *slice, const PendingBounds *bounds)
 			monotonic_ms() - slice->progress->grown_ms >= LINK_WAITING_MS);
 }
 
-/* Whether to start a pass of the engine now. */
+/*
+ * Whether to start a pass of the engine now. One of lists does not stay open,
+ * so it has no reason to start early.
+ */
 static bool
 should_start_pass(const MirrorSlice *slice, const PendingBounds *bounds)
 {
 	uint64		unlinked = bounds->end - bounds->linked;
 
 	return is_enough(slice, bounds) || atomic_load(&slice->track->link_wanted) > bounds->linked ||
-		   (unlinked >= EARLY_ENTRIES && will_reach_threshold(slice, unlinked, OPEN_MS));
+		   (!format_has_lists(slice->format) && unlinked >= EARLY_ENTRIES &&
+			will_reach_threshold(slice, unlinked, OPEN_MS));
 }
 
 /*
@@ -213,6 +232,40 @@ consider_pages(MirrorSlice *slice, const PendingBounds *bounds)
 {
 	if (is_enough(slice, bounds) && link_for(slice->index, slice->format, LINK_SLICE_MS))
 		slice->progress->look_at_ms = 0;
+}
+
+/*
+ * Put rows into lists for a slice, unless another process links: the engine
+ * assigns and encodes them, and they are written to the pages at once. The pass
+ * takes what the mirror is current to, and is left to the next slice if the
+ * linker or VACUUM was active until now.
+ */
+static SliceEnding
+link_lists(MirrorSlice *slice, const MetaPage *meta)
+{
+	ListServer	server = {.channel = slice->channel, .entry = (uint32) slice->entry,
+						  .generation = slice->generation,
+						  .position = slice->progress->position,
+						  .call_us = slice_call_deadline(slice) - monotonic_us()};
+	LinkManner	manner = {.slice_ms = LINK_SLICE_MS, .server = &server};
+	MetaPage	now;
+
+	if (!linker_lock(slice->index, false, false))
+		return SLICE_IDLE;
+	/* who waits for the rows waits for the lock from now on */
+	(void) atomic_exchange(&slice->track->link_wanted, 0);
+	read_meta(slice->index, &now);
+	if (now.change_seq == meta->change_seq)
+		(void) link_passes(slice->index, slice->format, &manner);
+	linker_unlock(slice->index, false);
+	slice->progress->look_at_ms = 0;
+	ereport(DEBUG1, (errmsg_internal("the server put %u rows of gpuann index %u into lists",
+									 server.coded, slice->key.index)));
+	if (server.failed == ENGINE_NO_MEMORY || server.failed == ENGINE_UNSUPPORTED)
+		note_refusal(slice, server.reason);
+	else if (server.failed != ENGINE_OK)
+		return slice_failed(slice, server.failed, server.reason);
+	return SLICE_IDLE;
 }
 
 /*
@@ -320,22 +373,24 @@ extend_pass(const MirrorSlice *slice)
 	MemoryContextSwitchTo(before);
 }
 
-void
+SliceEnding
 link_start_if_needed(MirrorSlice *slice, const MetaPage *meta, const PendingBounds *bounds)
 {
 	MetaPage	now;
 
 	if (work.entry >= 0)
-		return;
-	/* Rows are put into lists over pages; the mirror takes that from there. */
-	if (format_has_lists(slice->format) ||
-		monotonic_ms() < atomic_load(&slice->track->link_again_ms))
+		return SLICE_IDLE;
+	if (monotonic_ms() < atomic_load(&slice->track->link_again_ms))
 	{
 		consider_pages(slice, bounds);
-		return;
+		return SLICE_IDLE;
 	}
-	if (!should_start_pass(slice, bounds) || !linker_lock(slice->index, false, true))
-		return;
+	if (!should_start_pass(slice, bounds))
+		return SLICE_IDLE;
+	if (format_has_lists(slice->format))
+		return link_lists(slice, meta);
+	if (!linker_lock(slice->index, false, true))
+		return SLICE_IDLE;
 	/* from here on link_abandon() releases the lock after an error */
 	work.entry = slice->entry;
 	work.generation = slice->generation;
@@ -348,9 +403,10 @@ link_start_if_needed(MirrorSlice *slice, const MetaPage *meta, const PendingBoun
 		linker_unlock(slice->index, true);
 		discard_pass();
 		slice->progress->look_at_ms = 0;
-		return;
+		return SLICE_IDLE;
 	}
 	begin_pass(slice);
+	return SLICE_IDLE;
 }
 
 /* Send the next piece to the engine. */
@@ -403,14 +459,16 @@ static SliceEnding
 fetch_part(MirrorSlice *slice, uint32 first, bool seeds, uint32 *count)
 {
 	uint32		rows = slice->progress->rows;
+	LinkWanted	wanted = {.arrays = seeds ? FETCH_SEEDS : FETCH_ROWS, .first = first,
+						  .most = UINT32_MAX, .degree = work.degree};
 	LinkPart	part;
 	const char *text;
 	EngineStatus status;
 
 	(void) channel_prepare(work.channel, CHANNEL_LINK_FETCH, (uint32) slice->entry,
 						   slice->generation);
-	status = channel_fetch_linked(work.channel, first, UINT32_MAX, seeds, work.degree,
-								  monotonic_us() + PIECE_DEADLINE_US, &part, &text);
+	status = channel_fetch_linked(work.channel, &wanted, monotonic_us() + PIECE_DEADLINE_US, &part,
+								  &text);
 	if (status != ENGINE_OK)
 		return slice_failed(slice, status, text);
 	*count = part.count;
@@ -450,12 +508,7 @@ next_piece(const MirrorSlice *slice, int64 took_us)
 static void
 piece_refused(const MirrorSlice *slice, const char *text)
 {
-	_Atomic int64_t *again_ms = &slice->track->link_again_ms;
-
-	ereport(atomic_load(again_ms) == 0 ? LOG : DEBUG1,
-			(errmsg("rows of gpuann index %u are linked over pages", slice->key.index),
-			 errdetail("%s", text)));
-	atomic_store(again_ms, monotonic_ms() + REFUSED_MS);
+	note_refusal(slice, text);
 	work.done -= work.sent;
 	work.refused = true;
 }

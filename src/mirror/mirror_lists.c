@@ -31,11 +31,20 @@ cooc_mode(const MirrorSlice *slice, const ListFormat *lists)
 }
 
 void
+lists_format(const MirrorSlice *slice, ListFormat *lists)
+{
+	if (slice->lists != NULL)
+		*lists = *slice->lists;
+	else
+		list_format_read(slice->index, slice->format, lists);
+}
+
+void
 lists_spec(const MirrorSlice *slice, ListSpec *spec)
 {
 	ListFormat	lists;
 
-	list_format_read(slice->index, slice->format, &lists);
+	lists_format(slice, &lists);
 	spec->lists = lists.lists;
 	spec->quantizer = (QuantizerKind) lists.quantizer;
 	spec->bits = lists.bits;
@@ -59,14 +68,26 @@ codebook_floats(const MirrorSlice *slice, const ListFormat *lists)
 	return quantizer_codebook_bytes(&shape) / sizeof(float);
 }
 
-bool
-lists_sent(const MirrorSlice *slice)
+/* Floats of both. */
+static uint64
+all_floats(const MirrorSlice *slice)
 {
 	ListFormat	lists;
 
-	list_format_read(slice->index, slice->format, &lists);
-	return slice->progress->floats_sent >=
-		   centroid_floats(slice, &lists) + codebook_floats(slice, &lists);
+	lists_format(slice, &lists);
+	return centroid_floats(slice, &lists) + codebook_floats(slice, &lists);
+}
+
+bool
+lists_sent(const MirrorSlice *slice)
+{
+	return slice->progress->floats_sent >= all_floats(slice);
+}
+
+void
+lists_note_sent(const MirrorSlice *slice)
+{
+	slice->progress->floats_sent = (uint32) all_floats(slice);
 }
 
 SliceEnding

@@ -453,7 +453,7 @@ claim_list_counts(const MirrorSlice *slice)
 	ListFormat	lists;
 	bool		claimed = false;
 
-	list_format_read(slice->index, slice->format, &lists);
+	lists_format(slice, &lists);
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	if (mirror_is_generation(slice->entry, slice->generation) &&
 		slice->track->counts.lists != lists.lists)

@@ -86,15 +86,13 @@ await_ready(Relation index, MirrorRef ref)
 	for (;;)
 	{
 		uint32		state = state_and_reason(mirror, reason, sizeof(reason));
+		bool		ours = atomic_load(&mirror_track(ref.entry)->identity) == ref.identity;
 
 		CHECK_FOR_INTERRUPTS();
-		if (atomic_load(&mirror_track(ref.entry)->identity) != ref.identity)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("index \"%s\" has changed its file", RelationGetRelationName(index))));
-		if (state == MIRROR_READY)
+		if (ours && state == MIRROR_READY)
 			return;
-		if (state == MIRROR_STATISTICS || state == MIRROR_EMPTY)
+		/* if not ours: another file or index has the entry */
+		if (!ours || state == MIRROR_STATISTICS || state == MIRROR_EMPTY)
 			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 							errmsg("the mirror of index \"%s\" was given up meanwhile",
 								   RelationGetRelationName(index))));

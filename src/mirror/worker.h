@@ -14,6 +14,7 @@
 #define GPUANN_WORKER_H
 
 #include "link/link.h"
+#include "lists/lists.h"
 #include "client/mirror_table.h"
 #include "mirror/node_checksums.h"
 #include "page/read_ahead.h"
@@ -53,6 +54,8 @@ typedef struct MirrorSlice
 								 * index locked */
 	Relation	index;
 	const IndexFormat *format;
+	const ListFormat *lists;	/* of an index being built, whose metapage does not tell yet; NULL:
+								 * that does */
 	BlockNumber blocks;			/* length of the file, when the slice began */
 	BufferAccessStrategy strategy;
 	NodeChecksums *sums;			/* checksums of what the mirror has, or NULL */
@@ -129,8 +132,14 @@ mirror_least_bytes(const IndexFormat *format, uint32 rows)
 
 /* mirror_lists.c: what a mirror has of an index with lists beside its rows */
 
-/* Tell the engine of the lists of an index. */
+/* The lists of a slice's index. */
+extern void lists_format(const MirrorSlice *slice, ListFormat *lists);
+
+/* Tell the engine of them. */
 extern void lists_spec(const MirrorSlice *slice, ListSpec *spec);
+
+/* Note that the mirror has learned centroids and codebook itself. */
+extern void lists_note_sent(const MirrorSlice *slice);
 
 /* Whether the mirror has all centroids and the codebook. */
 extern bool lists_sent(const MirrorSlice *slice);
@@ -438,8 +447,8 @@ extern bool link_waits_for_rows(int entry);
  * Start a pass if it is worthwhile and no other process links. The mirror must
  * be current to meta and bounds.
  */
-extern void link_start_if_needed(MirrorSlice *slice, const MetaPage *meta,
-								 const PendingBounds *bounds);
+extern SliceEnding link_start_if_needed(MirrorSlice *slice, const MetaPage *meta,
+										const PendingBounds *bounds);
 
 /*
  * Wait for the piece in flight, at most most_ms. Returns false if there is

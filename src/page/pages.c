@@ -198,8 +198,6 @@ check_format_version(Relation index, const MetaPage *meta)
 							   RelationGetRelationName(index), meta->format_version,
 							   GPUANN_FORMAT_VERSION),
 						errhint("Please REINDEX it.")));
-	if ((meta->format_version == GPUANN_LISTS_VERSION) != format_has_lists(&meta->format))
-		report_corrupt(index, GPUANN_META_BLOCK, "the format version is not that of the method");
 }
 
 /*
@@ -214,35 +212,49 @@ is_format_of(Relation index, const IndexFormat *format)
 }
 
 /*
- * Check a copy of the metapage.
+ * What is wrong with a metapage of a version that is read here; or NULL.
  */
-static void
-check_meta(Relation index, const MetaPage *meta)
+static const char *
+meta_fault(Relation index, const MetaPage *meta)
 {
 	const IndexCache *cache = index->rd_amcache;
 	IndexFormat layout = meta->format;
 	bool		known = cache != NULL && memcmp(cache->format, &layout, sizeof(layout)) == 0;
 
-	if (meta->magic != GPUANN_MAGIC)
-		report_corrupt(index, GPUANN_META_BLOCK, "this is not a metapage of gpuann");
-	check_format_version(index, meta);
+	if ((meta->format_version == GPUANN_LISTS_VERSION) != format_has_lists(&meta->format))
+		return "the format version is not that of the method";
 	if (!known &&
 		(!engine_has_distance((ElementType) meta->format.type, (Metric) meta->format.metric) ||
 		 !head_is_valid(&meta->format) || meta->format.key_bytes != 0 || !format_layout(&layout) ||
 		 memcmp(&layout, &meta->format, sizeof(layout)) != 0))
-		report_corrupt(index, GPUANN_META_BLOCK, "the format is not consistent");
+		return "the format is not consistent";
 	if (!known && !is_format_of(index, &meta->format))
-		report_corrupt(index, GPUANN_META_BLOCK, "the format is not that of the operator class");
+		return "the format is not that of the operator class";
 	if (meta->trimmed_position > meta->linked_position)
-		report_corrupt(index, GPUANN_META_BLOCK,
-					   "the pending list is trimmed beyond what is linked");
+		return "the pending list is trimmed beyond what is linked";
 	if (meta->seeds >
 		(format_has_lists(&meta->format) ? 0 : meta->format.seed_pages * GPUANN_SEEDS_PER_PAGE))
-		report_corrupt(index, GPUANN_META_BLOCK, "there are more seeds than room");
+		return "there are more seeds than room";
 	if (!is_pending_block(&meta->format, meta->oldest_pending) ||
 		!is_pending_block(&meta->format, meta->newest_pending))
-		report_corrupt(index, GPUANN_META_BLOCK,
-					   "the pending list begins or ends where no pending page can be");
+		return "the pending list begins or ends where no pending page can be";
+	return NULL;
+}
+
+/*
+ * Check a copy of the metapage.
+ */
+static void
+check_meta(Relation index, const MetaPage *meta)
+{
+	const char *fault;
+
+	if (meta->magic != GPUANN_MAGIC)
+		report_corrupt(index, GPUANN_META_BLOCK, "this is not a metapage of gpuann");
+	check_format_version(index, meta);
+	fault = meta_fault(index, meta);
+	if (fault != NULL)
+		report_corrupt(index, GPUANN_META_BLOCK, fault);
 }
 
 /*
@@ -330,26 +342,27 @@ check_snapshot_age(Relation index, Snapshot snapshot)
 }
 
 /*
- * Whether the metapage is one that is read here, or was.
+ * Return the format of an index, or NULL where a scan would raise an error.
  */
-bool
-index_is_readable(Relation index)
+const IndexFormat *
+peek_format(Relation index)
 {
-	Buffer		buffer;
-	const MetaPage *meta;
-	bool		readable;
+	if (index->rd_amcache == NULL)
+	{
+		Buffer		buffer =
+			peek_page(index, RelationGetNumberOfBlocks(index), GPUANN_META_BLOCK, PAGE_META);
+		MetaPage	meta;
 
-	if (index->rd_amcache != NULL)
-		return true;
-	if (RelationGetNumberOfBlocks(index) == 0)
-		return false;
-	buffer = ReadBuffer(index, GPUANN_META_BLOCK);
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	meta = MetaPageOf(BufferGetPage(buffer));
-	readable = !PageIsNew(BufferGetPage(buffer)) && meta->magic == GPUANN_MAGIC &&
-		version_is_read(meta);
-	UnlockReleaseBuffer(buffer);
-	return readable;
+		if (!BufferIsValid(buffer))
+			return NULL;
+		memcpy(&meta, MetaPageOf(BufferGetPage(buffer)), sizeof(meta));
+		UnlockReleaseBuffer(buffer);
+		if (meta.magic != GPUANN_MAGIC || !version_is_read(&meta) ||
+			meta_fault(index, &meta) != NULL)
+			return NULL;
+		cache_meta(index, &meta);
+	}
+	return ((IndexCache *) index->rd_amcache)->format;
 }
 
 /*
@@ -495,10 +508,7 @@ page_init(Page page, PageKind kind, uint32 superblock)
 	page_reach(page, used);
 }
 
-/*
- * Check the kind of an initialized page. Returns what is wrong, or NULL.
- */
-static const char *
+const char *
 page_fault(Page page, PageKind kind)
 {
 	const PageTail *tail;

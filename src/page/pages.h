@@ -378,10 +378,10 @@ extern bool format_compute_lists(IndexFormat *format, const GpuannTypeInfo *info
 extern const IndexFormat *index_format(Relation index);
 
 /*
- * Whether it is of this version, as far as the metapage tells. For the planner:
- * until such an index is built anew other plans answer, and scans say why not.
+ * The same for the planner: NULL, and no error, if the metapage is damaged or
+ * of another version. Until such an index is built anew other plans answer.
  */
-extern bool index_is_readable(Relation index);
+extern const IndexFormat *peek_format(Relation index);
 
 /*
  * Other values cached in rd_amcache: the nonce as read last, and a hint for the
@@ -451,6 +451,9 @@ extern Buffer read_page(Relation index, BlockNumber block, PageKind kind, int mo
 /* Read, lock (shared) and check a block that this process reads repeatedly. */
 extern Buffer read_hinted_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok);
 
+/* What is wrong with an initialized page that should be of a kind; or NULL. */
+extern const char *page_fault(Page page, PageKind kind);
+
 /* Check the page of a locked buffer, as read_page() does. */
 extern void check_page(Relation index, Buffer buffer, PageKind kind, bool zero_ok);
 
@@ -497,6 +500,25 @@ extern void extend_to(Relation index, BlockNumber block);
  * after reading an answer, without holding a page lock.
  */
 extern void check_snapshot_age(Relation index, Snapshot snapshot);
+
+/* ---- peek.c: for the planner, without errors ---- */
+
+/*
+ * Read and lock (shared) a block of a file of this length, if it is a page of
+ * this kind. InvalidBuffer, and no error: it is not, or is damaged, or (but for
+ * the metapage) the lock is taken.
+ */
+extern Buffer peek_page(Relation index, BlockNumber blocks, BlockNumber block, PageKind kind);
+
+/*
+ * Copy the vector of a slot, if the slot is live and its pages are whole and
+ * not locked by a writer.
+ */
+extern bool peek_vector(Relation index, const IndexFormat *format, BlockNumber blocks, uint32 slot,
+						void *vector);
+
+/* How many slots a file of this length has room for. */
+extern uint32 slots_of_file(const IndexFormat *format, BlockNumber blocks);
 
 extern void report_corrupt(Relation index, BlockNumber block, const char *what)
 	__attribute__((noreturn));

@@ -193,7 +193,7 @@ tell_bound(PlanState *state, void *context)
 	{
 		GpuannNode *node = (GpuannNode *) state;
 
-		node->bound = above.bound;
+		node->bound = node->unbounded ? BOUND_NONE : above.bound;
 		node->limit = above.limit;
 		node->merge = above.merge;
 		if (!node->takes_values)

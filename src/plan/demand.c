@@ -18,14 +18,59 @@
 #define WANTED_IF_UNKNOWN	GPUANN_DEFAULT_EF_SEARCH
 
 /*
- * Whether a query has a LIMIT that its nearest rows suffice for, or that some
- * node below it wants more rows for.
+ * Whether a query has a LIMIT. LIMIT ALL is none.
+ */
+static bool
+has_any_limit(const Query *query)
+{
+	return query->limitCount != NULL &&
+		   !(IsA(query->limitCount, Const) && ((Const *) query->limitCount)->constisnull);
+}
+
+/*
+ * Whether it is one that its nearest rows suffice for, or that some node below
+ * it wants more rows for.
  */
 static bool
 has_limit(const Query *query)
 {
-	return query->limitCount != NULL && query->limitOption == LIMIT_OPTION_COUNT &&
-		   !(IsA(query->limitCount, Const) && ((Const *) query->limitCount)->constisnull);
+	return has_any_limit(query) && query->limitOption == LIMIT_OPTION_COUNT;
+}
+
+/*
+ * Whether a query level is the one that the planner makes of min() or max(): an
+ * ordered scan with LIMIT 1. It is planned before any relation of the level
+ * that has the aggregate; a subquery after these were set up, and one in an
+ * expression before aggregates were looked for.
+ */
+static bool
+is_of_min_or_max(const PlannerInfo *root)
+{
+	const PlannerInfo *parent = root->parent_root;
+
+	return parent != NULL && parent->agginfos != NIL && parent->simple_rel_array == NULL;
+}
+
+/*
+ * Whether the next LIMIT above a relation's scan will be one that the planner
+ * made and nobody wrote: of min() or max(), or of DISTINCT (ON) where all rows
+ * are one group (from PostgreSQL 16 on). The nearest row is then to be the true
+ * one.
+ */
+bool
+limit_is_planners(const PlannerInfo *root)
+{
+	for (; root != NULL; root = root->parent_root)
+	{
+		const Query *query = root->parse;
+
+		if (is_of_min_or_max(root) ||
+			(query->distinctClause != NIL && root->distinct_pathkeys == NIL))
+			return true;
+		if (has_any_limit(query))
+			return false;
+	}
+	return false;
 }
 
 /*
@@ -55,7 +100,7 @@ plan_demand(const PlannerInfo *root, const Path *path, const IndexOptInfo *index
 	bool		known = root->tuple_fraction >= 1;
 
 	demand.passing = Min(path->rows / Max(index->tuples, 1), 1);
-	if (query->hasAggs || query->groupingSets != NIL)
+	if (query->hasAggs || query->groupingSets != NIL || limit_is_planners(root))
 		return demand;
 	if (has_limit(query) && is_right_below(root, path))
 	{
@@ -71,6 +116,20 @@ plan_demand(const PlannerInfo *root, const Path *path, const IndexOptInfo *index
 }
 
 /*
+ * Have a path only where there is no other, as enable_indexscan = off says.
+ */
+void
+disable_path(Path *path)
+{
+#if PG_VERSION_NUM >= 180000
+	path->disabled_nodes++;
+#else
+	path->startup_cost += disable_cost;
+	path->total_cost += disable_cost;
+#endif
+}
+
+/*
  * Price a path of the node.
  */
 void
@@ -80,12 +139,6 @@ plan_price(PlannerInfo *root, Path *path, const IndexOptInfo *index, const NodeD
 	path->startup_cost += path->pathtarget->cost.startup;
 	path->total_cost +=
 		path->pathtarget->cost.startup + path->pathtarget->cost.per_tuple * path->rows;
-#if PG_VERSION_NUM < 180000
-	/* Later versions count disabled nodes: those of the index path replaced. */
 	if (!enable_indexscan)
-	{
-		path->startup_cost += disable_cost;
-		path->total_cost += disable_cost;
-	}
-#endif
+		disable_path(path);
 }

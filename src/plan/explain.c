@@ -30,8 +30,17 @@ explain_limits(GpuannNode *node, List *context, bool prefix, ExplainState *es)
 	List	   *limits = NIL;
 	ListCell   *cell;
 
-	foreach(cell, node->limit_exprs)
-		limits = lappend(limits, deparse_expression(lfirst(cell), context, prefix, false));
+	foreach(cell, node->limit_lists)
+	{
+		Threshold	threshold;
+		char	   *limit;
+
+		threshold_read_limit(lfirst_node(List, cell), &threshold);
+		limit = deparse_expression(threshold.limit, context, prefix, false);
+		if (threshold.falling)
+			limit = psprintf("(%g - %s)", threshold.from, limit);
+		limits = lappend(limits, limit);
+	}
 	ExplainPropertyList("Within", limits, es);
 }
 
@@ -50,7 +59,7 @@ explain_plan(GpuannNode *node, List *ancestors, ExplainState *es)
 		ExplainPropertyText("Order By",
 							deparse_expression((Node *) node->distance, context, prefix, false),
 							es);
-	if (node->limit_exprs != NIL)
+	if (node->limit_lists != NIL)
 		explain_limits(node, context, prefix, es);
 }
 

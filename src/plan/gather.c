@@ -6,8 +6,9 @@
  * A hard bound says how many rows are wanted. Rounds of the graph search give
  * proposals, from the nearest on; each is judged once, and the rounds end when
  * one has as many passing rows as are wanted. Only then rows are given, sorted.
- * Where rounds would go on to compare everything the scan begins anew, exactly
- * and in order, and rows are given as they come.
+ * With an OFFSET they are gathered in steps, as for the pages before (node.c,
+ * first_breadth). Where rounds would go on to compare everything the scan
+ * begins anew, exactly and in order, and rows are given as they come.
  */
 #include "plan/plan.h"
 
@@ -36,18 +37,43 @@ round_is_enough(const GpuannNode *node)
 /*
  * Before a further round: foresee how broad it has to be, from the share of
  * rows that passed.
+ *
+ * In steps it is as broad as the first page's next round while that has too few
+ * rows; then twice as broad as the last, unless the share leaves nothing but to
+ * compare everything.
  */
 static void
 foresee(GpuannNode *node)
 {
 	GpuannScan *scan = node->scan;
+	uint64		page = node->wanted - node->skipped;
+	bool		first_page = node->in_steps && node->passed.count < page;
 	double		share = scan_share_seen((double) node->passed.count,
 										(double) (node->judged - node->judged_before),
 										node->expected);
-	double		needed = scan_rows_needed((double) node->wanted, Min(share, 1));
+	double		needed =
+		scan_rows_needed((double) (first_page ? page : node->wanted), Min(share, 1));
 
 	scan->least_ef = (uint32) Min(needed, ENGINE_MAX_SLOTS);
+	if (node->in_steps && !first_page &&
+		!scan_graph_is_dearer(scan->least_ef, scan->bounds.next_fresh, scan->ask_server,
+							  format_has_lists(scan->format)))
+		scan->least_ef = 0;
 	scan->room = scan_room_for(Max(needed, EXACT_NEXT_ROOM));
+}
+
+/*
+ * Before a further round, in steps: what whole pages before this one have shown
+ * stays theirs. A row that a broader round finds among them comes on the first
+ * page that this round answers.
+ */
+static void
+settle(GpuannNode *node)
+{
+	uint64		page = node->wanted - node->skipped;
+
+	if (node->in_steps)
+		node->passed.settled = Min(node->passed.count / page * page, node->skipped);
 }
 
 /*
@@ -68,6 +94,7 @@ gather_rows(GpuannNode *node)
 			(!more || distance > node->most_distance))
 		{
 			foresee(node);
+			settle(node);
 			/* An exact pass finds what it missed before the threshold. */
 			if (more)
 				scan_end_graph(scan);

@@ -25,6 +25,15 @@
 /* How far a limit may be off, absolutely where it is small. */
 #define LIMIT_ROUNDING	(4 * DBL_EPSILON)
 
+/* A threshold. */
+typedef struct NodeLimit
+{
+	Threshold	threshold;
+	ExprState  *limit;
+	Oid			type;			/* of the limit */
+	ExprState  *query;			/* NULL: it is the node's */
+} NodeLimit;
+
 uint64		gpuann_nodes_without_bound = 0;
 
 /*
@@ -39,9 +48,10 @@ gpuann_create_node(CustomScan *plan)
 	NodeSetTag(node, T_CustomScanState);
 	node->css.methods = &gpuann_node_methods;
 	node->index_oid = linitial_oid(plan->custom_private);
-	node->ordered = lsecond_oid(plan->custom_private) != InvalidOid;
+	node->ordered = lsecond_oid(plan->custom_private) != NODE_UNORDERED;
+	node->unbounded = lsecond_oid(plan->custom_private) == NODE_ORDERED_WHOLE;
 	node->distance = linitial_node(OpExpr, rest);
-	node->limit_exprs = list_delete_first(rest);
+	node->limit_lists = list_delete_first(rest);
 	node->fetched_slot = NO_SLOT;
 	return (Node *) node;
 }
@@ -65,6 +75,26 @@ compile_for_table(GpuannNode *node, EState *estate)
 }
 
 /*
+ * Compile the thresholds.
+ */
+static void
+begin_limits(GpuannNode *node)
+{
+	ListCell   *cell;
+
+	foreach(cell, node->limit_lists)
+	{
+		NodeLimit  *limit = palloc0(sizeof(NodeLimit));
+
+		threshold_read_limit(lfirst_node(List, cell), &limit->threshold);
+		limit->limit = ExecInitExpr((Expr *) limit->threshold.limit, &node->css.ss.ps);
+		limit->query = ExecInitExpr((Expr *) limit->threshold.query, &node->css.ss.ps);
+		limit->type = exprType(limit->threshold.limit);
+		node->limits = lappend(node->limits, limit);
+	}
+}
+
+/*
  * Begin: all but the scan.
  */
 static void
@@ -81,7 +111,7 @@ node_begin(CustomScanState *css, EState *estate, int eflags)
 	if (eflags & EXEC_FLAG_EXPLAIN_ONLY)
 		return;
 	node->query = ExecInitExpr((Expr *) lsecond(node->distance->args), &css->ss.ps);
-	node->limits = ExecInitExprList(node->limit_exprs, &css->ss.ps);
+	begin_limits(node);
 	lock = exec_rt_fetch(plan->scanrelid, estate)->rellockmode;
 	node->index = index_open(node->index_oid, lock);
 	node->runtime = CreateExprContext(estate);
@@ -106,8 +136,36 @@ evaluate_query(GpuannNode *node)
 }
 
 /*
+ * Whether a threshold is one of the distance from the node's query. Vectors of
+ * the same bytes have the same distances; others that do, with a zero of
+ * another sign, need not be found. *isnull: its query is NULL.
+ */
+static bool
+limit_is_of_query(GpuannNode *node, const NodeLimit *limit, bool *isnull)
+{
+	MemoryContext old;
+	Datum		value;
+	bool		equal = false;
+
+	*isnull = node->query_is_null;
+	if (limit->query == NULL)
+		return true;
+	old = MemoryContextSwitchTo(node->runtime->ecxt_per_tuple_memory);
+	value = ExecEvalExpr(limit->query, node->runtime, isnull);
+	if (!*isnull && !node->query_is_null)
+	{
+		const struct varlena *query = PG_DETOAST_DATUM(value);
+		const struct varlena *own = (const struct varlena *) DatumGetPointer(node->query_value);
+
+		equal = VARSIZE(query) == VARSIZE(own) && memcmp(query, own, VARSIZE(own)) == 0;
+	}
+	MemoryContextSwitchTo(old);
+	return equal;
+}
+
+/*
  * The greatest of the operator's values that the thresholds let pass. False:
- * one is NULL, so no row passes.
+ * limit or query of one is NULL, so no row passes.
  */
 static bool
 greatest_value(GpuannNode *node, double *most)
@@ -115,32 +173,45 @@ greatest_value(GpuannNode *node, double *most)
 	ListCell   *cell;
 
 	*most = get_float8_nan();
+	node->bounded = false;
 	foreach(cell, node->limits)
 	{
+		const NodeLimit *limit = lfirst(cell);
 		bool		isnull;
-		Datum		limit =
-			ExecEvalExprSwitchContext((ExprState *) lfirst(cell), node->runtime, &isnull);
+		Datum		value = ExecEvalExprSwitchContext(limit->limit, node->runtime, &isnull);
+		bool		holds;
+		double		bound;
 
 		if (isnull)
 			return false;
-		if (value_not_after(DatumGetFloat8(limit), *most))
-			*most = DatumGetFloat8(limit);
+		bound = threshold_limit(&limit->threshold, value, limit->type);
+		holds = limit_is_of_query(node, limit, &isnull);
+		if (isnull)
+			return false;
+		if (!holds)
+			continue;
+		node->bounded = true;
+		if (value_not_after(bound, *most))
+			*most = bound;
 	}
 	return true;
 }
 
 /*
- * How many rows a hard bound wants. 0: it is none.
+ * How many rows a hard bound wants, 0 if it is none; and how many of them it
+ * skips.
  */
-static uint64
-rows_wanted(const GpuannNode *node)
+static void
+read_bound(GpuannNode *node)
 {
 	const LimitState *limit = node->limit;
 
+	node->wanted = node->skipped = 0;
 	if (node->bound != BOUND_HARD || limit->noCount || limit->count > PG_INT32_MAX ||
 		limit->offset > PG_INT32_MAX)
-		return 0;
-	return (uint64) limit->offset + limit->count;
+		return;
+	node->wanted = (uint64) limit->offset + limit->count;
+	node->skipped = limit->count > 0 ? limit->offset : 0;
 }
 
 /*
@@ -166,16 +237,63 @@ share_expected(const GpuannNode *node)
 {
 	double		rows = node->index->rd_rel->reltuples;
 
-	if (node->filter == NULL || node->limits != NIL || rows <= 0)
+	if (node->filter == NULL || node->bounded || rows <= 0)
 		return 1;
 	return Min(Max(node->css.ss.ps.plan->plan_rows, 1) / rows, 1);
+}
+
+/*
+ * Whether the LIMIT skips rows of this node only, and in its order.
+ */
+static bool
+is_right_below_limit(const GpuannNode *node)
+{
+	const PlanState *state = outerPlanState(&node->limit->ps);
+
+	while (state != NULL && (IsA(state, ResultState) || IsA(state, SubqueryScanState)))
+		state = IsA(state, ResultState) ? outerPlanState(state)
+										: ((const SubqueryScanState *) state)->subplan;
+	return state == &node->css.ss.ps;
+}
+
+/*
+ * The breadth of the first graph round, and whether rows are gathered in steps:
+ * those of a page that an OFFSET skips to, unless so broad a search costs more
+ * than comparing everything.
+ *
+ * Pages of the same size have to come of the same searches, or a row that the
+ * broader one has found besides moves all others on by one: one row comes on
+ * two pages. So breadths are the first page's times a power of two.
+ */
+static uint32
+first_breadth(GpuannNode *node, double as_set, bool lists)
+{
+	double		wanted = (double) node->wanted;
+	double		page = wanted - (double) node->skipped;
+	double		share = node->merge == NULL ? node->expected : 1;	/* siblings ask for the same */
+	double		needed = scan_first_ef(wanted, scan_rows_needed(wanted, share), as_set);
+	double		first = scan_first_ef(page, scan_rows_needed(page, share), as_set);
+	double		ef = Max(first, as_set);
+
+	node->in_steps = false;
+	if (node->skipped == 0)
+		return (uint32) first;
+	while (ef < needed)
+		ef *= 2;
+	ef = Min(ef, ENGINE_MAX_EF);
+	if (!is_right_below_limit(node) ||
+		scan_graph_is_dearer((uint32) ef, node->index->rd_rel->reltuples,
+							 client_would_answer(node->index), lists))
+		return (uint32) ef;
+	node->in_steps = true;
+	return (uint32) first;
 }
 
 /*
  * What the node wants of its scan (README.md, "Modes").
  */
 static ScanWants
-scan_wants(const GpuannNode *node)
+scan_wants(GpuannNode *node)
 {
 	bool		limited = visits_are_limited(node);
 	double		needed = scan_rows_needed((double) node->wanted, node->expected);
@@ -184,11 +302,7 @@ scan_wants(const GpuannNode *node)
 						 .rows = (uint64) Min(needed, ENGINE_MAX_SLOTS),
 						 .most_distance = node->most_distance};
 
-	/* Siblings ask together if they ask for the same. */
-	if (node->merge != NULL)
-		needed = node->wanted;
-	wants.ef = scan_first_ef((double) node->wanted, needed,
-							 gpuann_effective_ef_search(node->index, lists));
+	wants.ef = first_breadth(node, gpuann_effective_ef_search(node->index, lists), lists);
 	if (!node->ordered)
 		wants.rows = (uint64) Min(2 * node->css.ss.ps.plan->plan_rows, ENGINE_MAX_SLOTS);
 	if (gpuann_exact || !node->ordered)
@@ -201,7 +315,7 @@ scan_wants(const GpuannNode *node)
 		wants.kind = SCAN_ORDERED;
 	else if (node->wanted > 0)
 		wants.kind = SCAN_GATHER;
-	else if ((node->bound == BOUND_SOFT && node->limits == NIL) || limited)
+	else if ((node->bound == BOUND_SOFT && !node->bounded) || limited)
 		wants.kind = SCAN_ORDERED;
 	else
 		wants.kind = SCAN_EXACT;
@@ -210,7 +324,10 @@ scan_wants(const GpuannNode *node)
 	 * visited are limited, because the limit does not end a first answer.
 	 */
 	if (wants.kind != SCAN_GATHER || limited)
+	{
 		wants.ef = 0;
+		node->in_steps = false;
+	}
 	return wants;
 }
 
@@ -250,8 +367,6 @@ most_distance(const GpuannNode *node, double value)
 
 	if (isnan(value))
 		return get_float8_infinity();
-	if (node->query_is_null)
-		return value;
 	/* A limit may be the result of a subtraction, the qual that of another. */
 	if (!isinf(value))
 		value += LIMIT_ROUNDING * (1 + fabs(value));
@@ -278,14 +393,11 @@ node_prepare(GpuannNode *node)
 						   node->distance->opfuncid, node->query_value);
 	index_rescan(node->desc, NULL, 0, &key, 1);
 	node->prepared = true;
-	node->wanted = rows_wanted(node);
-	/* The distance from a query that is NULL is NULL. */
-	node->nothing_passes =
-		!greatest_value(node, &most_value) || (node->query_is_null && node->limits != NIL);
+	read_bound(node);
+	node->nothing_passes = !greatest_value(node, &most_value);
 	if (node->nothing_passes)
 		return;
-	node->most_distance =
-		node->limits == NIL ? get_float8_infinity() : most_distance(node, most_value);
+	node->most_distance = node->bounded ? most_distance(node, most_value) : get_float8_infinity();
 	node->expected = share_expected(node);
 	node->scan->wants = scan_wants(node);
 	node->scan->first = &node->first;
@@ -420,6 +532,16 @@ node_judge(GpuannNode *node, ScanRow *row)
 }
 
 /*
+ * Whether the next row has its place by the operator's value. Settled ones,
+ * which the LIMIT skips, have theirs.
+ */
+static bool
+next_has_order(const GpuannNode *node)
+{
+	return node->in_order && (!node->gathered || node->passed.first >= node->passed.settled);
+}
+
+/*
  * The next row, in the scan slot.
  */
 static TupleTableSlot *
@@ -431,8 +553,8 @@ node_next(ScanState *ss)
 
 	if (!node->begun)
 		begin_scan(node);
-	while (node->in_order ? scan_next_in_order(node->desc, &node->order, &row)
-						  : next_passing(node, &row, &following))
+	while (next_has_order(node) ? scan_next_in_order(node->desc, &node->order, &row)
+								: next_passing(node, &row, &following))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!node_fetch(node, &row.tid, row.slot))

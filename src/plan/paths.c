@@ -1,29 +1,37 @@
 /*
  * paths.c
- *		The planner's side of the node: paths that replace ordered index paths,
- *		and the plans of those.
+ *		The planner's side of the node: its paths in the order of a distance,
+ *		and the plans of all.
+ *
+ * Other extensions' hooks may free a relation's paths, make them anew, or read
+ * the relation by paths of their own. So nothing is remembered of paths from
+ * one hook to another: indexes are hidden from PostgreSQL's own search for
+ * ordered paths, and the node's are made from the relation's indexes, after all
+ * other hooks, whichever were loaded first.
  */
 #include "plan/plan.h"
 
 #include "base/handler.h"
-#include "scan/planned_paths.h"
 
 #include "nodes/extensible.h"
 #include "nodes/makefuncs.h"
 #include "nodes/pathnodes.h"
 #include "optimizer/appendinfo.h"
+#include "optimizer/clauses.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
+#include "optimizer/plancat.h"
 #include "optimizer/restrictinfo.h"
 
+static get_relation_info_hook_type prev_get_relation_info = NULL;
 static set_rel_pathlist_hook_type prev_set_rel_pathlist = NULL;
 
 /* Members of a path's custom_private. */
 typedef enum PathPrivate
 {
-	PATH_INDEX,					/* oids: the index, its ordering operator */
+	PATH_INDEX,					/* oids: the index, and a NodeOrder */
 	PATH_DISTANCE,				/* OpExpr: indexed expression, operator, query */
 	PATH_LIMITS					/* float8 expressions: the operator's value is at most the least */
 } PathPrivate;
@@ -39,7 +47,7 @@ is_our_index(const IndexOptInfo *index)
  */
 Path *
 make_node_path(const Path *figures, const IndexOptInfo *index, OpExpr *distance, List *limits,
-			   bool ordered)
+			   NodeOrder order)
 {
 	CustomPath *path = makeNode(CustomPath);
 
@@ -48,30 +56,37 @@ make_node_path(const Path *figures, const IndexOptInfo *index, OpExpr *distance,
 	path->path.pathtype = T_CustomScan;
 	path->flags = CUSTOMPATH_SUPPORT_PROJECTION;
 	path->methods = &gpuann_path_methods;
-	path->custom_private =
-		list_make3(list_make2_oid(index->indexoid, ordered ? distance->opno : InvalidOid), distance,
-				   limits);
+	path->custom_private = list_make3(list_make2_oid(index->indexoid, order), distance, limits);
 	return &path->path;
 }
 
 /*
- * A path of the node in place of an ordered index path.
+ * Add a path of the node in the order of a distance. Tells what share of the
+ * index is within thresholds of it, if there are any.
  */
-static Path *
-ordered_path(PlannerInfo *root, const IndexPath *plain)
+static void
+add_ordered_path(PlannerInfo *root, RelOptInfo *rel, const IndexOptInfo *index, OpExpr *distance,
+				 PathKey *key, IndexShare *known)
 {
-	IndexOptInfo *index = plain->indexinfo;
-	RelOptInfo *rel = index->rel;
-	OpExpr	   *distance = linitial_node(OpExpr, plain->indexorderbys);
-	Path		figures = plain->path;
+	ParamPathInfo *param_info = get_baserel_parampathinfo(root, rel, rel->lateral_relids);
+	Path		figures = {
+		.type = T_Path,
+		.parent = rel,
+		.pathtarget = rel->reltarget,
+		.param_info = param_info,
+		/* Workers do not get parameters of an outer query. */
+		.parallel_safe = rel->consider_parallel && is_parallel_safe(root, (Node *) distance),
+		.rows = param_info != NULL ? param_info->ppi_rows : rel->rows,
+		.pathkeys = list_make1(key),
+	};
 	NodeDemand	demand = plan_demand(root, &figures, index);
-	List	   *thresholds;
+	List	   *thresholds = thresholds_of(root, rel, param_info, distance);
 
-	thresholds = thresholds_of(root, rel, figures.param_info, distance);
 	if (thresholds != NIL)
 	{
 		double		share = threshold_share(root, index, distance, thresholds);
 
+		*known = (IndexShare) {.distance = distance, .share = share};
 		figures.rows = threshold_rows(root, rel, figures.rows, thresholds, share);
 		demand.within = Min(share, 1);
 		demand.passing = Min(figures.rows / Max(share * index->tuples, 1), 1);
@@ -87,29 +102,105 @@ ordered_path(PlannerInfo *root, const IndexPath *plain)
 								 range_price(root, index, demand.within * index->tuples, 1));
 		figures.startup_cost = Min(figures.startup_cost, figures.total_cost);
 	}
-	return make_node_path(&figures, index, distance, threshold_limits(thresholds), true);
+	/*
+	 * A child's path that is priced for a LIMIT must not be drained, by a
+	 * Parallel Append that knows of no order.
+	 */
+	if (demand.kind == DEMAND_BOUND && rel->top_parent_relids != NULL)
+		figures.parallel_safe = false;
+	add_path(rel, make_node_path(&figures, index, distance, threshold_limits(thresholds),
+								 limit_is_planners(root) ? NODE_ORDERED_WHOLE : NODE_ORDERED));
 }
 
 /*
- * Replace the ordered index paths of a relation.
+ * Whether PostgreSQL's own scans read a relation. Where an extension reads it
+ * by paths of its own alone, some of its rows may be elsewhere, and not in our
+ * index.
+ */
+static bool
+is_read_as_usual(const RelOptInfo *rel)
+{
+	ListCell   *cell;
+
+	foreach(cell, rel->pathlist)
+	{
+		switch (((const Path *) lfirst(cell))->pathtype)
+		{
+			case T_SeqScan:
+			case T_IndexScan:
+			case T_IndexOnlyScan:
+			case T_BitmapHeapScan:
+			case T_TidScan:
+			case T_TidRangeScan:
+				return true;
+			default:
+				break;
+		}
+	}
+	return false;
+}
+
+/*
+ * Add the node's paths to a relation, after all other hooks.
  */
 static void
 gpuann_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
 {
-	List	   *ordered;
 	ListCell   *cell;
 
 	if (prev_set_rel_pathlist)
 		prev_set_rel_pathlist(root, rel, rti, rte);
-	if (!gpuann_plan_node || rte->rtekind != RTE_RELATION)
+	if (!gpuann_plan_node || rte->rtekind != RTE_RELATION || rte->inh ||
+		rte->tablesample != NULL || !is_read_as_usual(rel))
 		return;
-	ordered = planned_paths_take(root, rel);
-	foreach(cell, ordered)
-		rel->pathlist = list_delete_ptr(rel->pathlist, lfirst(cell));
-	foreach(cell, ordered)
-		add_path(rel, ordered_path(root, lfirst_node(IndexPath, cell)));
-	if (!rte->inh && rte->tablesample == NULL && !IS_DUMMY_REL(rel))
-		add_range_paths(root, rel);
+	foreach(cell, rel->indexlist)
+	{
+		IndexOptInfo *index = lfirst(cell);
+		IndexShare	known = {0};
+		OpExpr	   *distance;
+		PathKey    *key;
+
+		if (!is_our_index(index) || (index->indpred != NIL && !index->predOK))
+			continue;
+		key = ordering_key(root, index, &distance);
+		if (key != NULL)
+			add_ordered_path(root, rel, index, distance, key, &known);
+		add_range_paths(root, rel, index, &known);
+	}
+}
+
+/*
+ * Hide indexes that the node reads from PostgreSQL's own search for ordered
+ * paths.
+ */
+static void
+gpuann_get_relation_info(PlannerInfo *root, Oid relation, bool inhparent, RelOptInfo *rel)
+{
+	static bool on_top = false;
+	ListCell   *cell;
+
+	if (prev_get_relation_info)
+		prev_get_relation_info(root, relation, inhparent, rel);
+	/*
+	 * The hook called first is the one installed last; it calls the others
+	 * before it does its work. So ours is installed when all libraries are
+	 * loaded.
+	 */
+	if (!on_top)
+	{
+		prev_set_rel_pathlist = set_rel_pathlist_hook;
+		set_rel_pathlist_hook = gpuann_set_rel_pathlist;
+		on_top = true;
+	}
+	if (!gpuann_plan_node)
+		return;
+	foreach(cell, rel->indexlist)
+	{
+		IndexOptInfo *index = lfirst(cell);
+
+		if (is_our_index(index))
+			index->amcanorderbyop = false;
+	}
 }
 
 /*
@@ -199,7 +290,7 @@ void
 gpuann_plan_init(void)
 {
 	RegisterCustomScanMethods(&gpuann_plan_methods);
-	prev_set_rel_pathlist = set_rel_pathlist_hook;
-	set_rel_pathlist_hook = gpuann_set_rel_pathlist;
+	prev_get_relation_info = get_relation_info_hook;
+	get_relation_info_hook = gpuann_get_relation_info;
 	plan_bound_init();
 }

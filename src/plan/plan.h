@@ -1,6 +1,7 @@
 /*
  * plan.h
- *		The plan node: paths and plans (paths.c), their prices (demand.c),
+ *		The plan node: paths and plans (paths.c), the distance that orders them
+ *		(order.c), their prices (demand.c),
  *		thresholds of the distance (threshold.c, sample.c, range.c), execution
  *		(node.c), the bound above it (bound.c), gathering rows (gather.c),
  *		distances in its expressions (distance.c), nodes that ask the server
@@ -35,6 +36,14 @@ typedef enum BoundKind
 	BOUND_HARD					/* a LIMIT: no more rows are wanted */
 } BoundKind;
 
+/* What order the rows of a path or plan are wanted in. */
+typedef enum NodeOrder
+{
+	NODE_UNORDERED,				/* in any: all within thresholds */
+	NODE_ORDERED,				/* in that of the distance */
+	NODE_ORDERED_WHOLE			/* the same, and no LIMIT above is a bound */
+} NodeOrder;
+
 typedef struct GpuannNode
 {
 	CustomScanState css;
@@ -42,11 +51,12 @@ typedef struct GpuannNode
 	/* the plan: set once */
 	Oid			index_oid;
 	OpExpr	   *distance;		/* indexed expression, operator, query */
-	List	   *limit_exprs;	/* float8 expressions: the operator's value of a row that passes is
+	List	   *limit_lists;	/* threshold_limits(): the operator's value of a row that passes is
 								 * at most the least of them */
 	bool		ordered;		/* rows are wanted in the order of the distance */
+	bool		unbounded;		/* no LIMIT above is a bound */
 	ExprState  *query;
-	List	   *limits;			/* ExprStates of limit_exprs */
+	List	   *limits;			/* NodeLimits of limit_lists */
 	ExprState  *filter;			/* the plan's quals */
 	bool		filter_has_value;	/* the quals, as compiled, take the distance from caseValue */
 	bool		output_has_value;	/* and the target list */
@@ -70,10 +80,13 @@ typedef struct GpuannNode
 	/* the scan under way */
 	bool		prepared;		/* what it asks for is known */
 	bool		nothing_passes; /* by the thresholds */
+	bool		bounded;		/* one of these bounds the scan: its query is the scan's */
 	FirstAnswer first;			/* asked for with those of its siblings */
 	bool		begun;
 	bool		in_order;		/* rows go through the operator's order */
 	uint64		wanted;			/* rows, of a hard bound; else 0 */
+	uint64		skipped;		/* of these, by the OFFSET */
+	bool		in_steps;		/* rows are gathered as for the pages before this one (gather.c) */
 	double		expected;		/* share of the rows judged that passes, by the planner */
 	double		most_distance;	/* no row beyond it passes */
 	bool		gathered;		/* rows come from passed, not from the scan */
@@ -107,12 +120,26 @@ extern bool is_our_index(const IndexOptInfo *index);
 
 /*
  * Make a path of the node: of a path's figures, for an index, with a distance
- * and thresholds, in the order of the distance or in any.
+ * and thresholds.
  */
 extern Path *make_node_path(const Path *figures, const IndexOptInfo *index, OpExpr *distance,
-							List *limits, bool ordered);
+							List *limits, NodeOrder order);
+
+/* ---- order.c ---- */
+
+/*
+ * The first of a query's sort keys if an index has its order, which is that of
+ * *distance: indexed expression, operator, query. NULL: it has not.
+ */
+extern PathKey *ordering_key(PlannerInfo *root, const IndexOptInfo *index, OpExpr **distance);
 
 /* ---- demand.c ---- */
+
+/*
+ * Whether the next LIMIT above the scans of a query level is one that the
+ * planner makes, and no user wrote: then it is no bound.
+ */
+extern bool limit_is_planners(const PlannerInfo *root);
 
 /*
  * What is wanted of an ordered path: without thresholds, of which the caller
@@ -120,19 +147,33 @@ extern Path *make_node_path(const Path *figures, const IndexOptInfo *index, OpEx
  */
 extern NodeDemand plan_demand(const PlannerInfo *root, const Path *path, const IndexOptInfo *index);
 
+/* Have a path only where there is no other, as enable_indexscan = off says. */
+extern void disable_path(Path *path);
+
 /* Price a path of the node. */
 extern void plan_price(PlannerInfo *root, Path *path, const IndexOptInfo *index,
 					   const NodeDemand *demand);
 
 /* ---- threshold.c ---- */
 
-/* A qual that bounds the distance from above. */
+/*
+ * A qual that bounds the distance from above: the value in it is at most the
+ * limit; where it compares something that falls as the value rises, at most
+ * `from` less the limit.
+ */
 typedef struct Threshold
 {
 	RestrictInfo *restriction;
-	Node	   *value;			/* in it: is at most ... */
-	Node	   *limit;			/* ... this, of type float8, but for rounding */
-	bool		falling;		/* the qual compares something that falls as the value rises */
+	Node	   *value;
+	Node	   *limit;			/* of type float8, float4 or numeric */
+	Node	   *query;			/* the value's, if it is not the path's: the threshold holds where
+								 * both are equal; else NULL */
+	bool		falling;
+	bool		strict;			/* less than, rather than at most */
+	bool		folded;			/* the limit is a constant, with all that follows in it */
+	double		from;
+	double		shift;			/* what the qual compares may differ from the value by so much, */
+	double		slack;			/* and so many times the value and 1 */
 } Threshold;
 
 /* Whether a threshold is one that the caller looks for. */
@@ -152,10 +193,30 @@ extern bool threshold_of(PlannerInfo *root, RelOptInfo *rel, RestrictInfo *restr
 extern List *thresholds_of(PlannerInfo *root, RelOptInfo *rel, const ParamPathInfo *param_info,
 						   const OpExpr *distance);
 
-/* Their limits. */
+/* A float8, float4 or numeric as float8; infinite where it is too large. */
+extern double threshold_float8(Datum value, Oid type);
+
+/* What the limit's value, of this type, lets pass: the greatest distance. */
+extern double threshold_limit(const Threshold *threshold, Datum value, Oid type);
+
+/*
+ * Their limits as a plan carries them, a list for each: limit, query or NULL,
+ * `from` (NULL: it does not fall), shift, slack. And back.
+ */
 extern List *threshold_limits(List *thresholds);
+extern void threshold_read_limit(List *limit, Threshold *threshold);
 
 /* ---- sample.c ---- */
+
+/*
+ * The share of an index's rows that the relation's own thresholds of a distance
+ * let pass. Sampling for it is dear, and is done once for all paths.
+ */
+typedef struct IndexShare
+{
+	const OpExpr *distance;		/* NULL: it is not known */
+	double		share;
+} IndexShare;
 
 /* The share of an index's rows that thresholds of a distance let pass. */
 extern double threshold_share(PlannerInfo *root, const IndexOptInfo *index,
@@ -170,8 +231,12 @@ extern double threshold_rows(PlannerInfo *root, const RelOptInfo *rel, double ro
 
 /* ---- range.c ---- */
 
-/* Add paths for thresholds, without order. */
-extern void add_range_paths(PlannerInfo *root, RelOptInfo *rel);
+/*
+ * Add paths of an index for thresholds, without order. `known` is what the
+ * share of a path in order was found to be.
+ */
+extern void add_range_paths(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index,
+							const IndexShare *known);
 
 /*
  * The price of comparing all rows of an index and fetching `rows` of them, in

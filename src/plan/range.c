@@ -25,7 +25,6 @@
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
 #include "optimizer/restrictinfo.h"
-#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
@@ -43,6 +42,7 @@ typedef struct RangeSearch
 	PlannerInfo *root;
 	RelOptInfo *rel;
 	IndexOptInfo *index;
+	const IndexShare *known;
 	OpExpr	   *distance;		/* found: indexed expression, operator, query */
 	List	   *distances;		/* of paths that depend on no other relation */
 	List	   *outers;			/* of paths that do */
@@ -65,9 +65,10 @@ range_price(PlannerInfo *root, const IndexOptInfo *index, double rows, double lo
 	double		random_page;
 	double		sequential_page;
 	Relation	relation = index_open(index->indexoid, NoLock);
+	const IndexFormat *format = peek_format(relation);
 
 	get_tablespace_page_costs(index->reltablespace, &random_page, &sequential_page);
-	if (table_pages * BLCKSZ < index->tuples * index_format(relation)->vector_bytes)
+	if (format != NULL && table_pages * BLCKSZ < index->tuples * format->vector_bytes)
 		random_page = sequential_page;
 	if (client_would_answer(relation))
 		pages = 0;
@@ -106,19 +107,31 @@ is_for_cosine(const IndexOptInfo *info)
 }
 
 /*
+ * Whether a scan of an index would not fail at once. Where no order is wanted
+ * other plans answer.
+ */
+static bool
+is_readable(const IndexOptInfo *info)
+{
+	Relation	index = index_open(info->indexoid, NoLock);
+	bool		readable = peek_format(index) != NULL;
+
+	index_close(index, NoLock);
+	return readable;
+}
+
+/*
  * Whether a row passes whose distance is NaN: by a falling form, or because
  * NaN is no greater than the limit if that is NaN too.
  */
 static bool
 may_let_nan_pass(const Threshold *threshold)
 {
-	RegProcedure compare = get_opcode(((OpExpr *) threshold->restriction->clause)->opno);
 	Const	   *limit = (Const *) threshold->limit;
 
-	if (threshold->falling)
-		return true;
-	return compare != F_FLOAT8LT && compare != F_FLOAT8GT &&
-		   (!IsA(limit, Const) || limit->constisnull || isnan(DatumGetFloat8(limit->constvalue)));
+	return threshold->falling ||
+		   (!threshold->strict && (!IsA(limit, Const) || limit->constisnull ||
+								   isnan(DatumGetFloat8(limit->constvalue))));
 }
 
 /*
@@ -164,17 +177,20 @@ matches_index(Threshold *threshold, void *context)
 }
 
 /*
- * Have a path only where there is no other, as enable_indexscan = off says.
+ * The thresholds of the distance found. One whose query is another expression
+ * has a path of its own.
  */
-static void
-disable(Path *path)
+static List *
+own_thresholds(const RangeSearch *search, const ParamPathInfo *param_info)
 {
-#if PG_VERSION_NUM >= 180000
-	path->disabled_nodes++;
-#else
-	path->startup_cost += disable_cost;
-	path->total_cost += disable_cost;
-#endif
+	List	   *thresholds =
+		thresholds_of(search->root, search->rel, param_info, search->distance);
+	ListCell   *cell;
+
+	foreach(cell, thresholds)
+		if (((Threshold *) lfirst(cell))->query != NULL)
+			thresholds = foreach_delete_current(thresholds, cell);
+	return thresholds;
 }
 
 /*
@@ -184,18 +200,24 @@ static void
 add_range_path(RangeSearch *search, Relids outer)
 {
 	RelOptInfo *rel = search->rel;
-	ParamPathInfo *param_info = get_baserel_parampathinfo(search->root, rel, outer);
+	ParamPathInfo *param_info;
 	double		loops = loops_of(search->root, outer);
 	List	   *thresholds;
 	double		share;
 	Path		figures = {.type = T_Path};
 
-	thresholds = thresholds_of(search->root, rel, param_info, search->distance);
+	if (!is_readable(search->index))
+		return;
+	param_info = get_baserel_parampathinfo(search->root, rel, outer);
+	thresholds = own_thresholds(search, param_info);
 	figures.parent = rel;
 	figures.pathtarget = rel->reltarget;
 	figures.param_info = param_info;
 	figures.parallel_safe = rel->consider_parallel;
-	share = threshold_share(search->root, search->index, search->distance, thresholds);
+	if (bms_equal(outer, rel->lateral_relids) && equal(search->known->distance, search->distance))
+		share = search->known->share;
+	else
+		share = threshold_share(search->root, search->index, search->distance, thresholds);
 	figures.rows =
 		threshold_rows(search->root, rel, param_info != NULL ? param_info->ppi_rows : rel->rows,
 					   thresholds, share);
@@ -204,9 +226,9 @@ add_range_path(RangeSearch *search, Relids outer)
 	/* Nothing comes before all rows were compared. */
 	figures.startup_cost = range_price(search->root, search->index, 0, loops);
 	if (!enable_indexscan)
-		disable(&figures);
+		disable_path(&figures);
 	add_path(rel, make_node_path(&figures, search->index, search->distance,
-								 threshold_limits(thresholds), false));
+								 threshold_limits(thresholds), NODE_UNORDERED));
 }
 
 /*
@@ -279,23 +301,13 @@ add_paths_of_joins(RangeSearch *search)
 }
 
 /*
- * Add paths for thresholds, without order.
+ * Add paths of an index for thresholds, without order.
  */
 void
-add_range_paths(PlannerInfo *root, RelOptInfo *rel)
+add_range_paths(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index, const IndexShare *known)
 {
-	ListCell   *cell;
+	RangeSearch search = {.root = root, .rel = rel, .index = index, .known = known};
 
-	if (rel->baserestrictinfo == NIL && rel->joininfo == NIL)
-		return;
-	foreach(cell, rel->indexlist)
-	{
-		RangeSearch search = {.root = root, .rel = rel, .index = lfirst(cell)};
-
-		if (!is_our_index(search.index) ||
-			(search.index->indpred != NIL && !search.index->predOK))
-			continue;
-		add_paths_of_filters(&search);
-		add_paths_of_joins(&search);
-	}
+	add_paths_of_filters(&search);
+	add_paths_of_joins(&search);
 }

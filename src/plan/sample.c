@@ -36,31 +36,25 @@ typedef struct Samples
 } Samples;
 
 /*
- * Read live vectors from all over an index.
+ * Read live vectors from all over an index: those that can be read.
  */
 static void
-read_samples(Relation index, Samples *samples)
+read_samples(Relation index, const IndexFormat *format, Samples *samples)
 {
-	const IndexFormat *format = index_format(index);
 	const GpuannTypeInfo *type = gpuann_type_info(index);
-	NodeCopy   *node = palloc(format->node_bytes);
-	PendingBounds bounds;
-	uint32		count;
+	BlockNumber blocks = RelationGetNumberOfBlocks(index);
+	uint32		slots = slots_of_file(format, blocks);
+	uint32		count = Min(slots, SAMPLES);
 
-	pending_end(index, format, &bounds);
-	count = Min(bounds.next_fresh, SAMPLES);
 	for (uint32 i = 0; i < count; i++)
 	{
-		uint32		slot = (uint32) ((i + 0.5) / count * bounds.next_fresh);
-		void	   *value;
+		uint32		slot = (uint32) ((i + 0.5) / count * slots);
+		void	   *value = palloc0(gpuann_value_bytes(type, format->dims));
 
-		if (!read_node(index, format, slot, node) || NodeState(node) != NODE_LIVE)
-			continue;
-		value = palloc0(gpuann_value_bytes(type, format->dims));
-		read_vector(index, format, slot, gpuann_value_begin(type, format->dims, value));
-		samples->values[samples->count++] = PointerGetDatum(value);
+		if (peek_vector(index, format, blocks, slot,
+						gpuann_value_begin(type, format->dims, value)))
+			samples->values[samples->count++] = PointerGetDatum(value);
 	}
-	pfree(node);
 }
 
 static int
@@ -127,14 +121,19 @@ known_limit(PlannerInfo *root, List *thresholds, double *limit)
 	{
 		Threshold  *threshold = lfirst(cell);
 		Const	   *value = (Const *) estimate_expression_value(root, threshold->limit);
+		double		bound;
 
 		if (!IsA(value, Const))
 			continue;
 		/* NULL: no row passes */
 		if (value->constisnull)
-			*limit = -get_float8_infinity();
-		else if (!known || value_not_after(DatumGetFloat8(value->constvalue), *limit))
-			*limit = DatumGetFloat8(value->constvalue);
+			bound = -get_float8_infinity();
+		else if (threshold->folded)
+			bound = DatumGetFloat8(value->constvalue);
+		else
+			bound = threshold_limit(threshold, value->constvalue, value->consttype);
+		if (!known || value_not_after(bound, *limit))
+			*limit = bound;
 		known = true;
 	}
 	return known;
@@ -144,15 +143,45 @@ known_limit(PlannerInfo *root, List *thresholds, double *limit)
  * The query, detoasted, if it is known and of the index's dimensions.
  */
 static bool
-known_query(PlannerInfo *root, Relation index, const OpExpr *distance, Datum *query)
+known_query(PlannerInfo *root, const GpuannTypeInfo *type, uint32 dims, const OpExpr *distance,
+			Datum *query)
 {
 	Const *value = (Const *) estimate_expression_value(root, (Node *) lsecond(distance->args));
-	const GpuannTypeInfo *type = gpuann_type_info(index);
 
 	if (!IsA(value, Const) || value->constisnull)
 		return false;
 	*query = PointerGetDatum(PG_DETOAST_DATUM(value->constvalue));
-	return type->dims(DatumGetPointer(*query)) == (int) index_format(index)->dims;
+	return type->dims(DatumGetPointer(*query)) == (int) dims;
+}
+
+/*
+ * The share of samples that is within a limit.
+ */
+static double
+share_of_samples(PlannerInfo *root, Relation index, const IndexFormat *format,
+				 const OpExpr *distance, double limit)
+{
+	Samples		samples = {.collation = distance->inputcollid};
+	double		distances[SAMPLES];
+	double		share = 0;
+	uint32		asked;
+	Datum		query;
+
+	fmgr_info(get_opcode(distance->opno), &samples.operator_call);
+	read_samples(index, format, &samples);
+	if (samples.count == 0)
+		return UNKNOWN_SHARE;
+	if (known_query(root, gpuann_type_info(index), format->dims, distance, &query))
+		return share_within(distances, sample_distances(&samples, query, distances), limit);
+	asked = Min(samples.count, UNKNOWN_QUERIES);
+	for (uint32 i = 0; i < asked; i++)
+	{
+		uint32		count = sample_distances(&samples, samples.values[samples.count / asked * i],
+											 distances);
+
+		share += share_within(distances, count, limit) / asked;
+	}
+	return share;
 }
 
 /*
@@ -163,33 +192,18 @@ sampled_share(PlannerInfo *root, const IndexOptInfo *info, const OpExpr *distanc
 			  List *thresholds)
 {
 	Relation	index;
-	Samples		samples = {.collation = distance->inputcollid};
-	double		distances[SAMPLES];
+	const IndexFormat *format;
 	double		limit = 0;
-	double		share = 0;
-	Datum		query;
+	double		share = UNKNOWN_SHARE;
 
 	if (!known_limit(root, thresholds, &limit))
 		return UNKNOWN_SHARE;
 	index = index_open(info->indexoid, NoLock);
-	fmgr_info(get_opcode(distance->opno), &samples.operator_call);
-	read_samples(index, &samples);
-	if (known_query(root, index, distance, &query))
-		share = share_within(distances, sample_distances(&samples, query, distances), limit);
-	else
-	{
-		uint32		asked = Min(samples.count, UNKNOWN_QUERIES);
-
-		for (uint32 i = 0; i < asked; i++)
-		{
-			uint32		count = sample_distances(
-				&samples, samples.values[samples.count / asked * i], distances);
-
-			share += share_within(distances, count, limit) / asked;
-		}
-	}
+	format = peek_format(index);
+	if (format != NULL)
+		share = share_of_samples(root, index, format, distance, limit);
 	index_close(index, NoLock);
-	return samples.count == 0 ? UNKNOWN_SHARE : share;
+	return share;
 }
 
 /*

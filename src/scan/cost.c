@@ -21,7 +21,6 @@
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "scan/cost.h"
-#include "scan/planned_paths.h"
 #include "scan/scan.h"
 #include "utils/float.h"
 #include "utils/selfuncs.h"
@@ -85,13 +84,6 @@ static const StepPrices cuda_prices = {
 /* The planner's price of an index that cannot be used. */
 #define COST_NEVER	get_float8_infinity()
 
-/*
- * A path that the node is going to replace (planned_paths.c) must not have
- * displaced any other path before. Its price is multiplied by this, so that it
- * loses to all others.
- */
-#define TO_BE_REPLACED	1e6
-
 /* What a price depends on. */
 typedef struct PricedIndex
 {
@@ -127,25 +119,15 @@ vector_bytes_of(Relation relation)
 static void
 examine_format(Relation relation, PricedIndex *index)
 {
-	const IndexFormat *format;
-	bool		has_lists;
+	const IndexFormat *format = peek_format(relation);
+	bool		has_lists = format != NULL && format_has_lists(format);
 	ListFormat	lists;
 
-	if (!index_is_readable(relation))
-	{
-		index->ef = gpuann_effective_ef_search(relation, false);
-		index->m = GPUANN_DEFAULT_M;
-		index->lists = 0;
-		return;
-	}
-	format = index_format(relation);
-	has_lists = format_has_lists(format);
 	index->ef = gpuann_effective_ef_search(relation, has_lists);
-	index->m = format->m;
+	index->m = format != NULL ? format->m : GPUANN_DEFAULT_M;
 	index->lists = 0;
-	if (!has_lists)
+	if (!has_lists || !list_format_peek(relation, format, &lists))
 		return;
-	list_format_read(relation, format, &lists);
 	index->lists = lists.lists;
 	index->probes = gpuann_effective_probes(relation, lists.lists, 1);
 }
@@ -644,10 +626,4 @@ gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *
 	 */
 	if (!is_parallel_safe(root, (Node *) path->indexorderbys))
 		path->path.parallel_safe = false;
-	if (gpuann_plan_node && !path->indexinfo->hypothetical)
-	{
-		planned_path_add(root, path);
-		*startup *= TO_BE_REPLACED;
-		*total *= TO_BE_REPLACED;
-	}
 }

@@ -14,6 +14,7 @@
 
 #include "scan/page_search.h"
 
+#include "engine/equal_rows.h"
 #include "engine/search.h"
 #include "engine/seeds.h"
 #include "engine/select.h"
@@ -35,7 +36,8 @@ struct PageGraph
 	float	   *wide;			/* the query as fast distances want it, in wide_memory */
 	float		inverse_norm;	/* cosine: of the query */
 	uint32		next_fresh;		/* slots below it exist; rises while we look */
-	void	   *vector;			/* a copy of one that crosses pages */
+	void	   *vector;			/* a copy of one */
+	void	   *other;			/* and of another that it is compared with; NULL: none yet */
 	BufferHints hints;
 };
 
@@ -358,6 +360,47 @@ exact_distances(void *context, const uint32_t *slots, uint32_t count, double *ou
 }
 
 /*
+ * The vectors of two slots, or of one: valid until the next call. Not checked,
+ * as vectors are not while walking.
+ */
+static const char *
+copy_of_vector(PageGraph *graph, uint32 slot)
+{
+	UnpinnedVector at;
+
+	unpinned_find(&graph->hints, graph->query->format, &slot, 1, &at);
+	if (at.page == NULL || !peek_crossing(graph, at.place))
+		copy_vector(graph, vector_place(graph->query->format, slot), false);
+	return graph->vector;
+}
+
+/*
+ * Whether two slots have the same vector.
+ */
+static bool
+equal_vectors(void *context, uint32_t slot_a, uint32_t slot_b)
+{
+	PageGraph  *graph = context;
+	uint32		bytes = graph->query->format->vector_bytes;
+
+	if (graph->other == NULL)
+		graph->other = MemoryContextAlloc(graph->query->memory, bytes);
+	memcpy(graph->other, copy_of_vector(graph, slot_a), bytes);
+	return memcmp(graph->other, copy_of_vector(graph, slot_b), bytes) == 0;
+}
+
+/*
+ * A sketch of a slot's vector (equal_rows.h), for rows of bits.
+ */
+static uint32_t
+sketch_vector(void *context, uint32_t slot)
+{
+	PageGraph  *graph = context;
+
+	return vector_sketch(copy_of_vector(graph, slot), graph->query->format->vector_bytes);
+}
+
+/*
  * Called once per expansion, with no lock held: a cancel leaves from here.
  */
 static bool
@@ -380,6 +423,7 @@ graph_begin(PageGraph *graph, const PageQuery *query)
 	graph->kernels = page_kernels(format);
 	hints_begin(&graph->hints, query->index);
 	graph->vector = MemoryContextAlloc(query->memory, format->vector_bytes);
+	graph->other = NULL;
 	graph->wide_memory =
 		MemoryContextAlloc(query->memory, sizeof(float) * format->dims + WIDE_ALIGNMENT);
 	graph->wide = (float *) TYPEALIGN(WIDE_ALIGNMENT, graph->wide_memory);
@@ -397,6 +441,8 @@ graph_end(PageGraph *graph)
 {
 	hints_end(&graph->hints);
 	pfree(graph->vector);
+	if (graph->other != NULL)
+		pfree(graph->other);
 	pfree(graph->wide_memory);
 }
 
@@ -440,7 +486,9 @@ search_linked(PageGraph *graph, PageWalk *walk, const WalkRound *round, GraphAns
 		.exact_distances = exact_distances,
 		.interrupted = serve_interrupts,
 		.expect = expect_row,
-		.seed_list = read_seed_list
+		.seed_list = read_seed_list,
+		.equal = equal_vectors,
+		.sketch = query->format->type == ELEMENT_BIT ? sketch_vector : NULL
 	};
 	GraphQuery	wanted = {.ef = round->ef, .resumable = round->go_on};
 	ScratchAllocator allocator = scratch_in(query->memory);

@@ -38,15 +38,10 @@ scan_rows_insert(GpuannScan *scan, ScanRows *rows, const ScanRow *row)
 						 ? MemoryContextAllocHuge(scan->memory, rows->allocated * sizeof(ScanRow))
 						 : repalloc_huge(rows->rows, rows->allocated * sizeof(ScanRow));
 	}
-	if (rows->first > rows->count / 2)
-	{
-		rows->count -= rows->first;
-		memmove(rows->rows, rows->rows + rows->first, rows->count * sizeof(ScanRow));
-		rows->first = 0;
-	}
 	for (at = rows->count++;
-		 at > rows->first && engine_before(row->distance, row->slot, rows->rows[at - 1].distance,
-										   rows->rows[at - 1].slot);
+		 at > rows->settled &&
+		 engine_before(row->distance, row->slot, rows->rows[at - 1].distance,
+					   rows->rows[at - 1].slot);
 		 at--)
 		rows->rows[at] = rows->rows[at - 1];
 	rows->rows[at] = *row;

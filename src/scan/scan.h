@@ -221,6 +221,7 @@ typedef struct ScanRows
 {
 	ScanRow    *rows;
 	uint64		first;			/* rows before it have been taken */
+	uint64		settled;		/* rows before it keep their places, whatever is put in later */
 	uint64		count;
 	uint64		allocated;
 } ScanRows;

@@ -331,6 +331,7 @@ batch_submit(Server *server, uint32_t entry)
 	for (Ticket *ticket = queue_detach(mirror); ticket != NULL; ticket = ticket->next)
 	{
 		ticket->state = TICKET_IN_FLIGHT;
+		ticket->checks = 0;
 		ticket->batch = number;
 	}
 	mirror->in_flight++;

@@ -35,6 +35,8 @@ static const ChannelShape channel_shapes[] = {
 	[CHANNEL_LINK] = {JOB_LINK, true, false, false, false, false},
 	[CHANNEL_REPAIR] = {JOB_REPAIR, true, false, false, false, false},
 	[CHANNEL_CODEBOOK] = {JOB_CODEBOOK, false, false, false, false, true},
+	/* no arrays: its count is of the sample */
+	[CHANNEL_TRAIN] = {JOB_TRAIN, false, false, false, false, false},
 };
 
 /*
@@ -79,7 +81,7 @@ request_check(const Server *server, const ChannelRequest *request, const Channel
 		engine_error(error, ENGINE_INVALID, "the channel carries no position");
 	else if (shape->kind == JOB_APPEND && (uint64_t) request->first_slot + count > ENGINE_MAX_SLOTS)
 		engine_error(error, ENGINE_INVALID, "slot %u is too large", request->first_slot);
-	else if (engine_job_links(shape->kind) &&
+	else if (mirror->spec.method == METHOD_GRAPH && engine_job_links(shape->kind) &&
 			 (request->ef_construction < 4 || request->ef_construction > 1000))
 		engine_error(error, ENGINE_INVALID, "ef_construction %u is outside 4 .. 1000",
 					 request->ef_construction);
@@ -192,5 +194,7 @@ channel_job_make(Server *server, uint32_t number, EngineError *error)
 		.defers = request->defers == 1,
 	};
 	work->bytes = watchdog_job_bytes(mirror, &work->job);
-	return request->count == 0 ? ENGINE_OK : arrays_copy(server, number, shape, mirror, error);
+	if (request->count == 0 || shape->kind == JOB_TRAIN)
+		return ENGINE_OK;
+	return arrays_copy(server, number, shape, mirror, error);
 }

@@ -188,7 +188,10 @@ channel_search_launch(Server *server, ChannelSearch *search, Ticket *tickets, ui
 	if (status != ENGINE_OK)
 		return status;
 	for (uint32_t i = 0; i < count; i++)
+	{
 		tickets[i].state = TICKET_IN_FLIGHT;
+		tickets[i].checks = 0;
+	}
 	search->next += count;
 	search->outstanding += count;
 	server->queries_in_flight += count;

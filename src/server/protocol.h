@@ -87,7 +87,7 @@
 #include "server/steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
-#define PROTOCOL_VERSION	15
+#define PROTOCOL_VERSION	16
 
 #define PAYLOAD_RESULTS		1024	/* results that fit into a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
@@ -377,10 +377,10 @@ typedef enum ChannelOp
 	CHANNEL_SEEDS,		/* slots */
 	CHANNEL_POSITION,	/* nothing but position */
 	CHANNEL_LINK,		/* slots, or everything pending with count 0; answer: out_count
-									 * rows changed */
-	CHANNEL_LINK_FETCH, /* rows of the LINK this channel did: out_count slots and rows from
-						 * first_slot on in the order of the result; or, with has_seeds set,
-						 * out_count seeds from first_slot on as slots. At most count, unless 0 */
+						 * rows changed, and of lists out_distance */
+	CHANNEL_LINK_FETCH, /* of the LINK, REPAIR or TRAIN this channel did: out_count elements of
+						 * arrays from element first_slot on, in the order of the result. At
+						 * most count, unless 0 */
 	CHANNEL_LINK_FORGET,
 	CHANNEL_SEARCH, /* count queries alike but for their vectors, and with
 					 * has_mirrors for their mirrors (slots: entries, versions:
@@ -390,14 +390,25 @@ typedef enum ChannelOp
 	CHANNEL_REPAIR,	/* as JOB_REPAIR: slots, or all with count 0; answer, and what
 									 * its fetches give, as CHANNEL_LINK's */
 	CHANNEL_CODEBOOK,	/* as JOB_CODEBOOK: count floats from float first_slot on, as body */
-	CHANNEL_COUNT_LISTS	/* bring the mirror's range of counts of lists up to date */
+	CHANNEL_COUNT_LISTS,	/* bring the mirror's range of counts of lists up to date */
+	CHANNEL_TRAIN		/* as JOB_TRAIN, of a sample of at most count rows; answer: out_count
+						 * floats */
 } ChannelOp;
+
+/* What a CHANNEL_LINK_FETCH brings. */
+typedef enum FetchArrays
+{
+	FETCH_ROWS = 0,				/* slots and graph rows, or numbers of lists */
+	FETCH_SEEDS = 1,				/* seeds, as slots */
+	FETCH_CODES = 2,				/* of lists: slots, numbers and codes */
+	FETCH_FLOATS = 3				/* of a TRAIN: floats, in place of slots */
+} FetchArrays;
 
 /*
  * A channel's arrays follow each other in its data, each aligned to AREA_ALIGN,
  * in this order: slots, versions, dead bitmap, rows or vectors (requests);
- * slots or ChannelFound, rows or results (answers). Offsets are written with
- * the arrays, and checked by the reader.
+ * slots or ChannelFound, rows or results, codes (answers). Offsets are written
+ * with the arrays, and checked by the reader.
  */
 typedef struct ChannelRequest
 {
@@ -408,7 +419,7 @@ typedef struct ChannelRequest
 	uint32_t	count;
 	uint32_t	first_slot;
 	uint32_t	has_dead;
-	uint32_t	has_seeds;
+	uint32_t	arrays;			/* CHANNEL_LINK_FETCH: FetchArrays */
 	uint32_t	has_position;
 	uint32_t	defers;			/* CHANNEL_REPAIR */
 	uint32_t	has_mirrors;	/* CHANNEL_SEARCH: instead of mirror and mirror_generation */
@@ -437,6 +448,9 @@ typedef struct AreaChannel
 	uint32_t	out_count;
 	uint64_t	out_slots_offset;	/* CHANNEL_SEARCH: out_count ChannelFound */
 	uint64_t	out_offset;		/* rows or results */
+	uint64_t	out_codes_offset;	/* codes */
+	double		out_distance;	/* CHANNEL_LINK of lists: the sum of the rows' squared distances
+								 * from their centroids */
 	char		error[256];
 } AreaChannel;
 

@@ -61,6 +61,8 @@ typedef struct Ticket
 	uint32_t	entry;			/* of the mirror table */
 	uint32_t	batch;			/* index in Server.batches, while in flight */
 	uint64_t	bytes;			/* upper limit of what the search reads (watchdog.c) */
+	uint32_t	checks;			/* of the watchdog, while in flight */
+	uint64_t	ahead;			/* bytes of all searches in flight, at the first of these */
 	int64_t		posted_us;
 	struct Ticket *next;		/* next in the mirror's queue */
 } Ticket;
@@ -153,7 +155,7 @@ typedef struct ChannelWork
 
 	ChannelSearch search;
 
-	/* result of the last CHANNEL_LINK, kept for fetches */
+	/* result of the last CHANNEL_LINK, REPAIR or TRAIN, kept for fetches */
 	JobId		link;			/* 0: none */
 	MirrorId	link_mirror;
 	int32_t		link_owner;

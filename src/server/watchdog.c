@@ -4,9 +4,10 @@
  *		query that is never completed.
  *
  * Calls into such an engine return, so the watch thread does not notice it,
- * while clients time out. The limit depends on the work: a search takes
- * milliseconds unless it scans a large table; a job may link millions of rows
- * and reports progress only now and then. So each kind of work has a base
+ * while clients time out. Searches are judged by the age of the oldest, too,
+ * because others may go on beside it. The limit depends on the work: a search
+ * takes milliseconds unless it scans a large table; a job may link millions of
+ * rows and reports progress only now and then. So each kind of work has a base
  * limit, to which the time is added for reading, at a rate that every engine
  * exceeds by far, the bytes that have to be read before there is progress.
  * Limits count checks, at least a second apart, instead of time, so that a
@@ -69,33 +70,60 @@ watchdog_fail(Server *server, const char *what, uint32_t checks)
 	server_fail(server, &error);
 }
 
-/*
- * Bytes that the longest search in the engine has to read; others may wait for
- * it.
- */
-static uint64_t
-longest_query(const Server *server)
+/* Searches in the engine, as a check finds them. */
+typedef struct InFlight
 {
-	uint64_t	most = 0;
+	uint64_t	longest;		/* bytes that one has to read, */
+	uint64_t	all;			/* and all together */
+} InFlight;
 
+/* What a check does with tickets that are in flight. */
+typedef void (*TicketCheck) (Server *server, Ticket *ticket, InFlight *found);
+
+/* Check all tickets in flight, of request slots and of channels. */
+static void
+for_each_in_flight(Server *server, TicketCheck check, InFlight *found)
+{
 	for (uint32_t i = 0; i < server->layout.slots; i++)
-		if (server->tickets[i].state == TICKET_IN_FLIGHT && server->tickets[i].bytes > most)
-			most = server->tickets[i].bytes;
+		if (server->tickets[i].state == TICKET_IN_FLIGHT)
+			check(server, &server->tickets[i], found);
 	for (uint32_t i = 0; i < server->layout.channels; i++)
 		for (uint32_t j = 0; server->channels[i].phase == CHANNEL_SEARCHING && j < CHANNEL_PIECE;
 			 j++)
 		{
-			const Ticket *ticket = &server->channels[i].search.tickets[j];
+			Ticket	   *ticket = &server->channels[i].search.tickets[j];
 
-			if (ticket->state == TICKET_IN_FLIGHT && ticket->bytes > most)
-				most = ticket->bytes;
+			if (ticket->state == TICKET_IN_FLIGHT)
+				check(server, ticket, found);
 		}
-	return most;
+}
+
+static void
+add_bytes(Server *server, Ticket *ticket, InFlight *found)
+{
+	found->all += ticket->bytes;
+	if (ticket->bytes > found->longest)
+		found->longest = ticket->bytes;
 }
 
 /*
- * Check the progress of queries. If the engine does not accept queries, the
- * limit of jobs applies, because a job may block them.
+ * A search may wait for all that the engine had when it came, so that its limit
+ * is for the sum of their bytes. What comes later does not extend it: others
+ * may be answered on and on beside one that never ends.
+ */
+static void
+check_age(Server *server, Ticket *ticket, InFlight *found)
+{
+	if (ticket->checks++ == 0)
+		ticket->ahead = found->all;
+	if (ticket->checks > max_checks(server, QUERY_QUARTERS, ticket->ahead))
+		watchdog_fail(server, "a query", ticket->checks);
+}
+
+/*
+ * Check the progress of queries: of all together, and the age of each. If the
+ * engine does not accept queries, the limit of jobs applies, because a job may
+ * block them.
  */
 static void
 check_queries(Server *server)
@@ -103,12 +131,17 @@ check_queries(Server *server)
 	bool		in_flight = server->queries_in_flight > 0;
 	bool		waiting = in_flight || server->ready_first != NO_ENTRY;
 	uint32_t	quarters = in_flight ? QUERY_QUARTERS : JOB_QUARTERS;
+	InFlight	found = {0, 0};
 
 	server->stalled_checks =
 		waiting && server->queries_done == server->seen_done ? server->stalled_checks + 1 : 0;
 	server->seen_done = server->queries_done;
-	if (server->stalled_checks > max_checks(server, quarters, 0) &&
-		server->stalled_checks > max_checks(server, quarters, longest_query(server)))
+	if (in_flight)
+	{
+		for_each_in_flight(server, add_bytes, &found);
+		for_each_in_flight(server, check_age, &found);
+	}
+	if (server->stalled_checks > max_checks(server, quarters, found.longest))
 		watchdog_fail(server, "any query", server->stalled_checks);
 }
 

@@ -68,6 +68,12 @@ search_distances(void *context, const uint32_t *slots, uint32_t count, double *o
 }
 
 static bool
+search_equal(void *context, uint32_t slot_a, uint32_t slot_b)
+{
+	return mirror_equal(((const LinkAccess *) context)->linking->mirror, slot_a, slot_b);
+}
+
+static bool
 is_wanted(void *context, uint32_t slot)
 {
 	return mirror_in_graph(((LinkAccess *) context)->linking->mirror, slot);
@@ -80,7 +86,8 @@ find_near(void *context, uint32_t slot, const SearchResult **found)
 	LinkAccess *access = context;
 	Linking    *linking = (Linking *) access->linking;
 	const GraphAccess graph = {
-		.context = access, .row = search_row, .walk_distances = search_distances};
+		.context = access, .row = search_row, .walk_distances = search_distances,
+		.equal = search_equal};
 	const GraphQuery query = {
 		.ef = linking->job->in.ef_construction, .seeds = linking->seeds,
 		.nseeds = linking->nseeds < REACH_SEEDS ? linking->nseeds : REACH_SEEDS

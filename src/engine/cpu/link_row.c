@@ -122,6 +122,20 @@ access_expect(void *context, uint32_t slot)
 	mirror_prefetch_row(((LinkAccess *) context)->linking->mirror, slot);
 }
 
+/* GraphAccess: whether two slots have the same vector. */
+static bool
+access_equal(void *context, uint32_t slot_a, uint32_t slot_b)
+{
+	return mirror_equal(((const LinkAccess *) context)->linking->mirror, slot_a, slot_b);
+}
+
+/* GraphAccess, for rows of bits. */
+static uint32_t
+access_sketch(void *context, uint32_t slot)
+{
+	return mirror_sketch(((const LinkAccess *) context)->linking->mirror, slot);
+}
+
 /*
  * Begin work on a slot: set it in the rule and, if `wide`, widen its vector
  * into the scratch. Returns false if cancelled or out of memory.
@@ -162,7 +176,10 @@ link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, G
 							   .row = access_row,
 							   .walk_distances = halves ? link_half_distances : access_fast,
 							   .exact_distances = halves ? access_fast : NULL,
-							   .expect = access_expect};
+							   .expect = access_expect,
+							   .equal = access_equal,
+							   .sketch = linking->mirror->spec.type == ELEMENT_BIT ? access_sketch
+																				   : NULL};
 	const GraphQuery query = {
 		.ef = linking->job->in.ef_construction,
 		.seeds = linking->seeds,

@@ -24,6 +24,8 @@ spread_item(void *context, uint32_t item, Worker *worker)
 	const Spread *spread = context;
 
 	spread->work(spread->argument, item);
+	/* so that who waits sees that it gets on */
+	atomic_fetch_add(&spread->job->watch.done, 1);
 }
 
 /* TrainControl: run items as a phase. */
@@ -37,6 +39,7 @@ spread_work(void *context, void (*work) (void *argument, uint32_t item), void *a
 
 	spread->work = work;
 	spread->argument = argument;
+	atomic_fetch_add(&spread->job->watch.total, count);
 	phase_run(spread->worker, &phase, threads > 0 ? threads : spread->worker->engine->nthreads);
 }
 

@@ -27,6 +27,7 @@ typedef struct Placing
 	const uint32_t *slots;
 	uint32_t   *numbers;		/* of their lists, or NO_SLOT */
 	unsigned char *codes;		/* of all, for the result; or NULL */
+	double	   *distances;		/* of a link's pass, from their centroids */
 	uint32_t	first;			/* the pass: slots[first .. first + count - 1] */
 	uint32_t	count;
 	uint32_t   *begins;			/* of each list in order, and the end */
@@ -74,7 +75,8 @@ assign_block(void *context, uint32_t item, Worker *worker)
 		lists_read_row(placing->mirror, placing->slots[placing->first + first + i],
 					   rows + (size_t) i * dims);
 	(void) centroids_nearest(&placing->mirror->lists->set, rows, dims, count,
-							 placing->numbers + placing->first + first, NULL);
+							 placing->numbers + placing->first + first,
+							 placing->distances + first);
 	free(rows);
 }
 
@@ -205,7 +207,9 @@ placing_begin(Placing *placing)
 	placing->begins = malloc((lists + 1) * sizeof(uint32_t));
 	placing->used = malloc(lists * sizeof(uint32_t));
 	placing->order = malloc(pass_rows(placing) * sizeof(uint32_t));
-	return placing->begins != NULL && placing->used != NULL && placing->order != NULL;
+	placing->distances = malloc(pass_rows(placing) * sizeof(double));
+	return placing->begins != NULL && placing->used != NULL && placing->order != NULL &&
+		placing->distances != NULL;
 }
 
 static void
@@ -214,6 +218,7 @@ placing_end(Placing *placing)
 	free(placing->begins);
 	free(placing->used);
 	free(placing->order);
+	free(placing->distances);
 }
 
 /* All passes; returns how many rows were done in *done. */
@@ -239,6 +244,8 @@ place_all(Placing *placing, uint32_t total, bool assign, Worker *worker, uint32_
 		if (atomic_load(&job->watch.cancelled))
 			return ENGINE_CANCELLED;
 		status = place_pass(placing, worker);
+		for (uint32_t i = 0; assign && status == ENGINE_OK && i < placing->count; i++)
+			job->link.distance += placing->distances[i];
 		if (status == ENGINE_OK)
 			*done += placing->count;
 		atomic_store(&job->watch.done, *done);

@@ -13,9 +13,11 @@
 #define GPUANN_MIRROR_H
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "engine/distance.h"
 #include "engine/engine.h"
+#include "engine/equal_rows.h"
 #include "engine/prune.h"
 
 /*
@@ -115,6 +117,21 @@ mirror_vector(const Mirror *mirror, uint32_t slot)
 {
 	return mirror_chunk(mirror, slot)->vectors +
 		   (size_t) mirror_place(mirror, slot) * mirror->vector_stride;
+}
+
+/* Whether two slots have the same vector, bit for bit. */
+static inline bool
+mirror_equal(const Mirror *mirror, uint32_t slot_a, uint32_t slot_b)
+{
+	return memcmp(mirror_vector(mirror, slot_a), mirror_vector(mirror, slot_b),
+				  mirror->vector_bytes) == 0;
+}
+
+/* A sketch of a slot's vector (equal_rows.h). */
+static inline uint32_t
+mirror_sketch(const Mirror *mirror, uint32_t slot)
+{
+	return vector_sketch(mirror_vector(mirror, slot), mirror->vector_bytes);
 }
 
 #define ALIGNMENT			64		/* a cache line */

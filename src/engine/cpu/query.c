@@ -92,6 +92,20 @@ access_seed_list(void *context, uint32_t i, uint32_t *slots)
 	return count;
 }
 
+/* GraphAccess: whether two slots have the same vector. */
+static bool
+access_equal(void *context, uint32_t slot_a, uint32_t slot_b)
+{
+	return mirror_equal(((const QueryTask *) context)->entry->mirror, slot_a, slot_b);
+}
+
+/* GraphAccess, for rows of bits. */
+static uint32_t
+access_sketch(void *context, uint32_t slot)
+{
+	return mirror_sketch(((const QueryTask *) context)->entry->mirror, slot);
+}
+
 static void
 visit_pending(void *context, uint32_t slot)
 {
@@ -107,8 +121,12 @@ search_graph(QueryTask *task, Worker *worker, GraphAnswer *answer)
 	uint32_t	tried = in->seeds > 0 ? in->seeds : ENGINE_SEEDS_TRIED;
 	uint32_t	nseeds = atomic_load_explicit(&mirror->nseeds, memory_order_acquire);
 	uint32_t   *seeds;
-	GraphAccess access = {task, access_row, access_fast,   access_exact,
-						  NULL, NULL,		access_expect, NULL};
+	GraphAccess access = {.context = task,
+						  .row = access_row,
+						  .walk_distances = access_fast,
+						  .exact_distances = access_exact,
+						  .expect = access_expect,
+						  .equal = access_equal};
 	GraphQuery	query = {0};
 	EngineStatus status;
 
@@ -119,6 +137,8 @@ search_graph(QueryTask *task, Worker *worker, GraphAnswer *answer)
 	}
 	else if (tried == ENGINE_SEEDS_TRIED)
 		access.seed_list = access_seed_list;
+	if (mirror->spec.type == ELEMENT_BIT)
+		access.sketch = access_sketch;
 	if (in->has_beyond || in->exclude != NULL || in->filter != NULL)
 		access.admit = access_admit;
 	seeds = malloc((tried < nseeds ? tried : nseeds) * sizeof(uint32_t) + 1);

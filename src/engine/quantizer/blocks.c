@@ -104,30 +104,6 @@ block_set(const Quantizer *quantizer, void *block, uint32_t place, const unsigne
 			   sizeof(float));
 }
 
-void
-block_get(const Quantizer *quantizer, const void *block, uint32_t place, unsigned char *code)
-{
-	const QuantizerShape *shape = &quantizer->shape;
-	const unsigned char *bytes = block;
-	const float *numbers = (const float *) (const void *) (bytes + numbers_at(shape));
-	uint32_t	groups = planes_of(shape) * groups_of(shape);
-
-	memset(code, 0, plain_bytes(shape));
-	if (!is_grouped(shape))
-		memcpy(code, bytes + place * plain_bytes(shape), plain_bytes(shape));
-	for (uint32_t group = 0; is_grouped(shape) && group < groups; group++)
-	{
-		uint32_t	number = bytes[group * BLOCK_GROUP_BYTES + place % 16];
-		uint32_t	shift;
-		unsigned char *byte = &code[group_byte(shape, group, &shift)];
-
-		*byte |= (unsigned char) ((number >> place / 16 * 4 & 15) << shift);
-	}
-	for (size_t i = 0; i < numbers_bytes(shape) / sizeof(float); i++)
-		memcpy(code + plain_bytes(shape) + i * sizeof(float), &numbers[i * QUANTIZER_BLOCK + place],
-			   sizeof(float));
-}
-
 /* The numbers of the code at a place. */
 static CodeNumbers
 get_numbers(const float *numbers, uint32_t place, bool scaled)
@@ -308,11 +284,4 @@ block_upper(const Quantizer *quantizer, const void *tables, float base, const vo
 	if (pq)
 		return pq_upper(quantizer, tables, base, &numbers, estimate);
 	return scalar_upper(quantizer, tables, base, &numbers, estimate);
-}
-
-void
-block_force_level(Quantizer *quantizer, SimdLevel level)
-{
-	quantizer->blocks = block_kernels(level);
-	quantizer->sums = sum_kernels(level);
 }

@@ -20,10 +20,6 @@ extern size_t block_bytes(const QuantizerShape *shape);
 extern void block_set(const Quantizer *quantizer, void *block, uint32_t place,
 					  const unsigned char *code);
 
-/* Read the code at a place. */
-extern void block_get(const Quantizer *quantizer, const void *block, uint32_t place,
-					  unsigned char *code);
-
 /*
  * Estimates and lower bounds of all places, as quantizer_estimate() makes them;
  * arrays are aligned to 64.
@@ -58,8 +54,5 @@ extern uint32_t block_within(const Quantizer *quantizer, const float *numbers, f
  */
 extern float block_upper(const Quantizer *quantizer, const void *tables, float base,
 						 const void *block, uint32_t place, float estimate);
-
-/* Use the kernels of a SIMD level that there is; for tests. */
-extern void block_force_level(Quantizer *quantizer, SimdLevel level);
 
 #endif							/* GPUANN_BLOCKS_H */

@@ -1,6 +1,6 @@
 /*
  * cooc.c
- *		Co-occurrence codes: encoding, decoding, tables, sums. (MemANNS, sections
+ *		Co-occurrence codes: encoding, tables, sums of blocks. (MemANNS, sections
  *		4.3.2 and 4.3.3)
  */
 #include <stdlib.h>
@@ -76,42 +76,6 @@ cooc_encode(const CoocSets *sets, const unsigned char *code, uint16_t *words)
 	return count;
 }
 
-bool
-cooc_decode(const CoocSets *sets, const uint16_t *words, unsigned char *code)
-{
-	uint64_t	covered = 0;
-	uint64_t	all = sets->parts == 64 ? UINT64_MAX : (UINT64_C(1) << sets->parts) - 1;
-
-	for (uint32_t i = 1; i <= words[0] && i < COOC_MOST_WORDS; i++)
-	{
-		uint32_t	address = words[i];
-		uint64_t	columns;
-
-		if (address < sets->parts * 256)
-		{
-			columns = UINT64_C(1) << address / 256;
-			code[address / 256] = (unsigned char) address;
-		}
-		else
-		{
-			const CoocSet *set;
-
-			address -= sets->parts * 256;
-			if (address >> 3 >= sets->count)
-				return false;
-			set = &sets->sets[address >> 3];
-			columns = columns_of(set, address & 7);
-			for (int j = 0; j < COOC_LENGTH; j++)
-				if (address >> j & 1)
-					code[set->columns[j]] = set->codes[j];
-		}
-		if (covered & columns)
-			return false;
-		covered |= columns;
-	}
-	return covered == all && words[0] < COOC_MOST_WORDS;
-}
-
 size_t
 cooc_table_entries(const CoocSets *sets)
 {
@@ -150,16 +114,6 @@ void
 cooc_prepare(const CoocSets *sets, const void *tables, uint32_t *extended)
 {
 	cooc_extend(sets, (const uint16_t *) ((const PqTables *) tables + 1), extended);
-}
-
-uint32_t
-cooc_sum(const uint32_t *extended, const uint16_t *words)
-{
-	uint32_t	sum = 0;
-
-	for (uint32_t i = 1; i <= words[0]; i++)
-		sum += extended[words[i]];
-	return sum;
 }
 
 /* ---- blocks ---- */

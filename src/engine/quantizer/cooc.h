@@ -77,18 +77,12 @@ extern size_t cooc_mine_bytes(const CoocMining *mining);
  */
 extern uint32_t cooc_encode(const CoocSets *sets, const unsigned char *code, uint16_t *words);
 
-/* Decode a row; false: these are not words of a row. */
-extern bool cooc_decode(const CoocSets *sets, const uint16_t *words, unsigned char *code);
-
 /* Entries of the table that words address, and making it of a query's table. */
 extern size_t cooc_table_entries(const CoocSets *sets);
 extern void cooc_extend(const CoocSets *sets, const uint16_t *table, uint32_t *extended);
 
 /* The same of what quantizer_prepare() has made for a query. */
 extern void cooc_prepare(const CoocSets *sets, const void *tables, uint32_t *extended);
-
-/* The sum over the words of a row. */
-extern uint32_t cooc_sum(const uint32_t *extended, const uint16_t *words);
 
 /*
  * Blocks: as many words for each of 32 rows as the longest has, the first words

@@ -1,13 +1,12 @@
 /*
  * int8.h
- *		Codes of a signed byte an element after a rotation, with a scale for
- *		each row: the reference of what engines compute.
+ *		Codes of a signed byte an element after a rotation: what engines that
+ *		walk by them agree on.
  *
  * A row is rotated and the offsets are taken off; what is left is divided by
  * the row's step, so that the farthest element is at 127, and rounded. So a few
  * large elements, or rows of very different lengths, take no precision from
- * others. Distances of codes only choose which rows are looked at. Given the
- * same codebook every engine makes the same codes and estimates, to the bit.
+ * others. Distances of codes only choose which rows are looked at.
  *
  * Squared distances are estimated from the codes of both, offsets taken off:
  * their error is in proportion to the distance. A product of a query q and a row
@@ -16,12 +15,14 @@
  * is estimated, with the f that leaves least of the query. So what rows have in
  * common costs nothing here either.
  *
- * Under cosine the caller divides rows by their lengths first.
+ * Under cosine the caller divides rows by their lengths first. The model of all
+ * this is test/quantizer_test_int8.c: an engine makes the same codes and
+ * estimates, to the bit.
  */
 #ifndef GPUANN_INT8_H
 #define GPUANN_INT8_H
 
-#include <stdbool.h>
+#include <stdint.h>
 
 #include "engine/quantizer/rotation.h"
 
@@ -31,30 +32,6 @@
 								 * far from all */
 #define INT8_NEAR		1e-15f	/* one with none this far lies on the offsets */
 
-/* What rows are encoded by. The arrays are the caller's. */
-typedef struct Int8Codebook
-{
-	uint32_t	dims;			/* at most ROTATION_MOST_DIMS */
-	bool		square;			/* estimates are of squared distances, else of products */
-	const uint32_t *rotation;	/* dims words: rotation_make() */
-	const float *offsets;		/* dims, of rotated elements: int8_train() */
-} Int8Codebook;
-
-/* Beside a row's codes. */
-typedef struct Int8Scale
-{
-	float		step;			/* of the codes, in units of the elements */
-	float		term;			/* the squared length of the codes in such units; of products the
-								 * negated one of the offsets and what is left of the row */
-} Int8Scale;
-
-/* Beside a query's codes. */
-typedef struct Int8Query
-{
-	float		step;
-	float		factor;			/* of the rows' terms */
-} Int8Query;
-
 /*
  * Make offsets: the median of each rotated element over a sample of count rows
  * of dims elements, which are overwritten. A mean would be drawn along by a few
@@ -63,20 +40,5 @@ typedef struct Int8Query
  */
 extern void int8_train(const uint32_t *rotation, uint32_t dims, float *sample, uint32_t count,
 					   float *offsets, float *room);
-
-/* Encode a row of dims elements, which are overwritten. room: for dims floats. */
-extern Int8Scale int8_encode(const Int8Codebook *codebook, float *elements, float *room,
-							 signed char *codes);
-
-/* Encode a query, likewise. */
-extern Int8Query int8_prepare(const Int8Codebook *codebook, float *elements, float *room,
-							  signed char *codes);
-
-/*
- * Estimate a distance, but for what all rows have in common: squared, or the
- * negated product.
- */
-extern float int8_estimate(const Int8Codebook *codebook, const signed char *query_codes,
-						   Int8Query query, const signed char *codes, Int8Scale scale);
 
 #endif							/* GPUANN_INT8_H */

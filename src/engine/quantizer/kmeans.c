@@ -19,7 +19,7 @@
 #include "engine/quantizer/nearest.h"
 #include "engine/quantizer/random.h"
 
-#define ROWS_OF_ITEM	256		/* 4,000 lists of 128 dimensions: 3 ms */
+#define ROWS_OF_ITEM	64		/* 4,000 lists of 128 dimensions: 1 ms, for which all may wait */
 #define LISTS_OF_ITEM	16
 #define DIMS_OF_SUM		512		/* of a mean, summed at once */
 

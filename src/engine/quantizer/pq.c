@@ -157,7 +157,8 @@ numbers_at(const Quantizer *quantizer)
 	return quantizer->code_bytes - PQ_NUMBERS_BYTES;
 }
 
-void
+/* The codewords that a code names, one after another. */
+static void
 pq_decode(const Quantizer *quantizer, const unsigned char *code, float *residual)
 {
 	for (uint32_t part = 0; part < quantizer->shape.parts; part++)

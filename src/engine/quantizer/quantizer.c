@@ -149,15 +149,6 @@ quantizer_estimate(const Quantizer *quantizer, const void *tables, float base,
 		scalar_estimate(quantizer, tables, base, codes, count, estimates, lower);
 }
 
-void
-quantizer_decode(const Quantizer *quantizer, const unsigned char *code, float *residual)
-{
-	if (quantizer->shape.kind == QUANTIZER_PQ)
-		pq_decode(quantizer, code, residual);
-	else
-		scalar_decode(quantizer, code, residual);
-}
-
 /*
  * The length is the square root of the exact product, and each quotient is
  * rounded once: every engine makes the same row.

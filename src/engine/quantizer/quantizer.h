@@ -127,9 +127,6 @@ quantizer_bounds_hold(QuantizerKind kind)
 	return kind != QUANTIZER_RABITQ;
 }
 
-/* The row that a code stands for, without its centroid: dims elements. */
-extern void quantizer_decode(const Quantizer *quantizer, const unsigned char *code, float *residual);
-
 /*
  * Divide a row by its length, as rows and queries are under cosine; one without
  * length stays as it is.

@@ -37,7 +37,6 @@ struct Quantizer
 	const SumKernels *sums;
 	const BlockKernels *blocks;
 	uint32_t   *rotation;		/* int8, rabitq: rotations, one after another */
-	uint32_t   *back;			/* those that undo them, but for the first signs */
 	Centroids  *parts;			/* pq: the codewords of each sub-space */
 };
 
@@ -141,7 +140,6 @@ extern void pq_estimate(const Quantizer *quantizer, const void *tables, float ba
 						const unsigned char *codes, size_t count, float *estimates, float *lower);
 extern float pq_upper(const Quantizer *quantizer, const void *tables, float base,
 					  const CodeNumbers *numbers, float estimate);
-extern void pq_decode(const Quantizer *quantizer, const unsigned char *code, float *residual);
 
 /* scalar.c: int8 and rabitq */
 extern size_t scalar_code_bytes(const QuantizerShape *shape);
@@ -156,6 +154,5 @@ extern void scalar_estimate(const Quantizer *quantizer, const void *tables, floa
 							float *lower);
 extern float scalar_upper(const Quantizer *quantizer, const void *tables, float base,
 						  const CodeNumbers *numbers, float estimate);
-extern void scalar_decode(const Quantizer *quantizer, const unsigned char *code, float *residual);
 
 #endif							/* GPUANN_QUANTIZER_PRIVATE_H */

@@ -71,28 +71,17 @@ dealt(uint32_t i, uint32_t dims)
 size_t
 scalar_open_bytes(const QuantizerShape *shape)
 {
-	return 2 * (size_t) rotations(shape) * shape->dims * sizeof(uint32_t);
+	return (size_t) rotations(shape) * shape->dims * sizeof(uint32_t);
 }
 
 void
 scalar_open(Quantizer *quantizer, void *memory)
 {
 	uint32_t	dims = quantizer->shape.dims;
-	uint32_t	count = rotations(&quantizer->shape);
-	bool		blocks = rotation_block(dims) != dims;
 
 	quantizer->rotation = memory;
-	quantizer->back = quantizer->rotation + (size_t) count * dims;
-	for (uint32_t at = 0; at < count; at++)
-	{
-		uint32_t   *rotation = quantizer->rotation + (size_t) at * dims;
-		uint32_t   *back = quantizer->back + (size_t) at * dims;
-
-		rotation_make(quantizer->shape.seed + at, dims, rotation);
-		for (uint32_t i = 0; i < dims; i++)
-			back[blocks ? rotation[i] & ROTATION_PLACE : i] =
-				i | (rotation[i] & ROTATION_SECOND_SIGN);
-	}
+	for (uint32_t at = 0; at < rotations(&quantizer->shape); at++)
+		rotation_make(quantizer->shape.seed + at, dims, quantizer->rotation + (size_t) at * dims);
 }
 
 static void
@@ -110,29 +99,6 @@ rotate(const Quantizer *quantizer, float *values)
 				values[dealt(i, dims)] = room[i];
 		}
 		rotation_apply(quantizer->rotation + (size_t) at * dims, dims, values, room);
-	}
-}
-
-/* Undo what rotate() does. */
-static void
-rotate_back(const Quantizer *quantizer, float *values)
-{
-	uint32_t	dims = quantizer->shape.dims;
-	float		room[QUANTIZER_MOST_DIMS];
-
-	for (uint32_t at = rotations(&quantizer->shape); at-- > 0;)
-	{
-		const uint32_t *rotation = quantizer->rotation + (size_t) at * dims;
-
-		rotation_apply(quantizer->back + (size_t) at * dims, dims, values, room);
-		for (uint32_t i = 0; i < dims; i++)
-			if (rotation[i] & ROTATION_FIRST_SIGN)
-				values[i] = -values[i];
-		if (at == 0)
-			return;
-		memcpy(room, values, dims * sizeof(float));
-		for (uint32_t i = 0; i < dims; i++)
-			values[i] = room[dealt(i, dims)];
 	}
 }
 
@@ -324,36 +290,6 @@ scalar_encode(const Quantizer *quantizer, const float *centroid, const float *ro
 			row.residual[i] = rows[at * dims + i] - (centroid != NULL ? centroid[i] : 0);
 		encode_row(quantizer, &row, codes + at * quantizer->code_bytes);
 	}
-}
-
-/* A whole number of a code. */
-static int
-get_number(const QuantizerShape *shape, const unsigned char *code, uint32_t i)
-{
-	int			bits = 0;
-
-	if (shape->kind == QUANTIZER_INT8)
-		return (int8_t) code[i];
-	for (uint32_t plane = 0; plane < shape->bits; plane++)
-	{
-		uint32_t	word;
-
-		memcpy(&word, code + ((size_t) plane * plane_words(shape) + i / SUMS_LANES) *
-			   sizeof(word), sizeof(word));
-		bits = 2 * bits + (int) (word >> i % SUMS_LANES & 1);
-	}
-	return 2 * bits - (int) most_number(shape);
-}
-
-void
-scalar_decode(const Quantizer *quantizer, const unsigned char *code, float *residual)
-{
-	CodeNumbers numbers;
-
-	memcpy(&numbers, code + quantizer->code_bytes - sizeof(numbers), sizeof(numbers));
-	for (uint32_t i = 0; i < quantizer->shape.dims; i++)
-		residual[i] = numbers.scale * (float) get_number(&quantizer->shape, code, i);
-	rotate_back(quantizer, residual);
 }
 
 /* ---- queries ---- */

@@ -1,6 +1,11 @@
 /*
  * train_threads.c
  *		Threads for who trains and has no engine.
+ *
+ * Helpers stay from the first items to the last: a training spreads items for
+ * each of thousands of seeds, and where others want the processors too a thread
+ * that has just been started may not run for milliseconds. Nobody waits for a
+ * helper that has not come to the items yet.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -12,20 +17,6 @@
 
 #define MOST_HELPERS	1024
 
-struct TrainThreads
-{
-	int			threads;
-	void		(*work) (const TrainControl *control, void *arg);
-	void	   *arg;
-	TrainControl control;
-	atomic_bool stop;
-	pthread_t	thread;
-
-	pthread_mutex_t mutex;		/* protects done */
-	pthread_cond_t ended;
-	bool		done;
-};
-
 /* Items that several threads take. */
 typedef struct Items
 {
@@ -35,14 +26,60 @@ typedef struct Items
 	_Atomic uint32_t next;
 } Items;
 
-static void *
-take_items(void *arg)
+struct TrainThreads
 {
-	Items	   *items = arg;
+	uint32_t	most;			/* helpers */
+	void		(*work) (const TrainControl *control, void *arg);
+	void	   *arg;
+	TrainControl control;
+	atomic_bool stop;
+	pthread_t	thread;
+
+	pthread_mutex_t mutex;		/* protects what follows */
+	pthread_cond_t ended;
+	bool		done;
+
+	pthread_cond_t called;		/* there are items, or there will be no more */
+	pthread_cond_t left;		/* no helper is at the items any more */
+	Items	   *items;			/* NULL: none */
+	uint32_t	inside;			/* helpers that are at them */
+	bool		over;
+	uint32_t	started;
+	pthread_t	helpers[MOST_HELPERS];
+};
+
+static void
+take_items(Items *items)
+{
 	uint32_t	item;
 
 	while ((item = atomic_fetch_add(&items->next, 1)) < items->count)
 		items->work(items->argument, item);
+}
+
+static void *
+help(void *arg)
+{
+	TrainThreads *threads = arg;
+
+	pthread_mutex_lock(&threads->mutex);
+	while (!threads->over)
+	{
+		Items	   *items = threads->items;
+
+		if (items == NULL || atomic_load(&items->next) >= items->count)
+		{
+			pthread_cond_wait(&threads->called, &threads->mutex);
+			continue;
+		}
+		threads->inside++;
+		pthread_mutex_unlock(&threads->mutex);
+		take_items(items);
+		pthread_mutex_lock(&threads->mutex);
+		if (--threads->inside == 0)
+			pthread_cond_signal(&threads->left);
+	}
+	pthread_mutex_unlock(&threads->mutex);
 	return NULL;
 }
 
@@ -53,17 +90,32 @@ spread_items(void *context, void (*work) (void *argument, uint32_t item), void *
 {
 	TrainThreads *threads = context;
 	Items		items = {.work = work, .argument = argument, .count = count};
-	pthread_t	helpers[MOST_HELPERS];
-	uint32_t	most = threads->threads > 1 ? (uint32_t) threads->threads - 1 : 0;
-	uint32_t	started = 0;
 
-	most = most < MOST_HELPERS ? most : MOST_HELPERS;
-	while (started < most && started + 1 < count &&
-		   pthread_create(&helpers[started], NULL, take_items, &items) == 0)
-		started++;
-	(void) take_items(&items);
-	while (started > 0)
-		pthread_join(helpers[--started], NULL);
+	while (threads->started < threads->most && threads->started + 1 < count &&
+		   pthread_create(&threads->helpers[threads->started], NULL, help, threads) == 0)
+		threads->started++;
+	pthread_mutex_lock(&threads->mutex);
+	threads->items = &items;
+	pthread_cond_broadcast(&threads->called);
+	pthread_mutex_unlock(&threads->mutex);
+	take_items(&items);
+	pthread_mutex_lock(&threads->mutex);
+	threads->items = NULL;
+	while (threads->inside > 0)
+		pthread_cond_wait(&threads->left, &threads->mutex);
+	pthread_mutex_unlock(&threads->mutex);
+}
+
+/* Let the helpers go. */
+static void
+end_helpers(TrainThreads *threads)
+{
+	pthread_mutex_lock(&threads->mutex);
+	threads->over = true;
+	pthread_cond_broadcast(&threads->called);
+	pthread_mutex_unlock(&threads->mutex);
+	while (threads->started > 0)
+		pthread_join(threads->helpers[--threads->started], NULL);
 }
 
 /* TrainControl: interrupted. */
@@ -79,6 +131,7 @@ run_work(void *arg)
 	TrainThreads *threads = arg;
 
 	threads->work(&threads->control, threads->arg);
+	end_helpers(threads);
 	pthread_mutex_lock(&threads->mutex);
 	threads->done = true;
 	pthread_cond_signal(&threads->ended);
@@ -90,6 +143,8 @@ static void
 free_threads(TrainThreads *threads)
 {
 	pthread_cond_destroy(&threads->ended);
+	pthread_cond_destroy(&threads->called);
+	pthread_cond_destroy(&threads->left);
 	pthread_mutex_destroy(&threads->mutex);
 	free(threads);
 }
@@ -104,12 +159,14 @@ train_threads_begin(int count, void (*work) (const TrainControl *control, void *
 
 	if (threads == NULL)
 		return NULL;
-	threads->threads = count;
+	threads->most = count > MOST_HELPERS ? MOST_HELPERS : count > 1 ? (uint32_t) count - 1 : 0;
 	threads->work = work;
 	threads->arg = arg;
 	threads->control = (TrainControl) {spread_items, is_stopped, threads};
 	pthread_mutex_init(&threads->mutex, NULL);
 	pthread_cond_init(&threads->ended, NULL);
+	pthread_cond_init(&threads->called, NULL);
+	pthread_cond_init(&threads->left, NULL);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	status = pthread_create(&threads->thread, NULL, run_work, threads);

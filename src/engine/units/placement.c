@@ -69,6 +69,8 @@ allocate(const PlacementSpec *spec)
 	placement->units = spec->units;
 	placement->capacity = spec->capacity;
 	placement->copies = spec->copies;
+	placement->interrupted = spec->interrupted;
+	placement->context = spec->context;
 	placement->threshold = 1;
 	placement->lists = calloc((size_t) spec->nlists + 1, sizeof(ListUnits));
 	placement->load = calloc(spec->units, sizeof(double));
@@ -101,6 +103,18 @@ placement_holds(const UnitPlacement *placement, uint32_t list, uint32_t unit)
 		if (at->units[i] == unit)
 			return true;
 	return false;
+}
+
+/*
+ * Whether the caller wants no placement any more. Asked once for each copy of
+ * each list: what lies between is a look at every unit.
+ */
+static bool
+stopped(UnitPlacement *placement)
+{
+	if (!placement->stopped && placement->interrupted != NULL)
+		placement->stopped = placement->interrupted(placement->context);
+	return placement->stopped;
 }
 
 double
@@ -191,6 +205,8 @@ place_list(UnitPlacement *placement, uint32_t list, const ListLoad *load, uint32
 		double		needed = threshold_for(placement, list, load, share);
 		uint32_t	unit = *cursor;
 
+		if (stopped(placement))
+			return ENGINE_CANCELLED;
 		if (needed == 0)
 			break;
 		threshold = needed > threshold ? needed : threshold;
@@ -224,8 +240,8 @@ sort_by_load(const UnitPlacement *placement, uint32_t *units, uint32_t count)
 }
 
 /*
- * Share a list's work out as a scheduler does, that gives each pair to the unit
- * of least load: these rise to one level.
+ * Share a list's work out as if each probe went to the copy on the unit of
+ * least load: these rise to one level.
  */
 static void
 pour(UnitPlacement *placement, const ListUnits *at, double work)
@@ -251,8 +267,8 @@ pour(UnitPlacement *placement, const ListUnits *at, double work)
 
 /*
  * Predict loads: a list's work in equal shares, as the paper does; with spare
- * copies, which are many and anywhere, as they are scheduled: lists of one copy
- * first, then the others in this order.
+ * copies, which are many and anywhere, lists of one copy first, then the others
+ * in this order, each where the load is least.
  */
 static void
 predict(UnitPlacement *placement, const ListLoad *lists, const Ranked *order)
@@ -271,7 +287,7 @@ predict(UnitPlacement *placement, const ListLoad *lists, const Ranked *order)
 	}
 	placement->mean = total / placement->units;
 	for (uint32_t i = 0; placement->copies == COPIES_SPARE && i < placement->nlists; i++)
-		if (placement->lists[order[i].list].count > 1)
+		if (placement->lists[order[i].list].count > 1 && !stopped(placement))
 			pour(placement, &placement->lists[order[i].list], work_of(&lists[order[i].list]));
 }
 
@@ -294,6 +310,8 @@ placement_predict(UnitPlacement *placement, const ListLoad *lists)
 	order_by_work(lists, placement->nlists, order);
 	predict(placement, lists, order);
 	free(order);
+	if (placement->stopped)
+		return false;
 	memset(placement->stored, 0, placement->units * sizeof(uint64_t));
 	for (uint32_t i = 0; i < placement->nlists; i++)
 		for (uint32_t j = 0; j < placement->lists[i].count; j++)
@@ -373,7 +391,7 @@ place_spare(UnitPlacement *placement, const ListLoad *lists, Ranked *order)
 	while (added)
 	{
 		added = false;
-		for (uint32_t i = 0; i < placement->nlists; i++)
+		for (uint32_t i = 0; i < placement->nlists && !stopped(placement); i++)
 		{
 			uint32_t	list = order[i].list;
 			uint32_t	unit = emptiest(placement, list, &lists[list]);
@@ -413,6 +431,8 @@ place_all(UnitPlacement *placement, const PlacementSpec *spec, Ranked *order, En
 						 "list %u of %llu bytes fits on none of %u units of %llu bytes", list,
 						 (unsigned long long) load->bytes, spec->units,
 						 (unsigned long long) spec->capacity);
+		else if (status == ENGINE_CANCELLED)
+			engine_error(error, status, "the placement was interrupted");
 		else if (status != ENGINE_OK)
 			engine_error(error, status, "out of memory for a placement");
 		if (status != ENGINE_OK)
@@ -430,7 +450,7 @@ add_copies(UnitPlacement *placement, const ListLoad *lists, const Ranked *order,
 		uint32_t	list = order[i].list;
 		uint32_t	wanted = placement_copies(placement, &lists[list]);
 
-		while (placement->lists[list].count < wanted)
+		while (placement->lists[list].count < wanted && !stopped(placement))
 		{
 			uint32_t	unit = placement_least(placement, list, &lists[list]);
 
@@ -516,5 +536,9 @@ placement_create(const PlacementSpec *spec, EngineError *error)
 		placement->threshold = fmax(placement->threshold, placement_balance(placement));
 	}
 	free(order);
-	return placement;
+	if (placement == NULL || !placement->stopped)
+		return placement;
+	engine_error(error, ENGINE_CANCELLED, "the placement was interrupted");
+	placement_free(placement);
+	return NULL;
 }

@@ -53,6 +53,8 @@ typedef struct PlacementSpec
 	uint32_t	units;			/* 1 .. UNITS_MOST */
 	uint64_t	capacity;		/* bytes of a unit; 0: no limit */
 	CopyRule	copies;
+	bool		(*interrupted) (void *context); /* asked for each list at least: give up; or NULL */
+	void	   *context;
 } PlacementSpec;
 
 /* The units of a list, in the order in which they got it. */
@@ -71,16 +73,19 @@ typedef struct UnitPlacement
 	CopyRule	copies;
 	ListUnits  *lists;
 	double	   *load;			/* predicted, of each unit: a list's work in equal shares; with
-								 * COPIES_SPARE as schedule_create() shares it out */
+								 * COPIES_SPARE shared out so that loads are even */
 	uint64_t   *stored;			/* bytes of each unit */
 	double		mean;			/* of load */
 	double		threshold;		/* no load is above this times the mean */
+	bool		(*interrupted) (void *context); /* as in the spec */
+	void	   *context;
+	bool		stopped;		/* it was interrupted */
 } UnitPlacement;
 
 /*
  * Place lists, those of most work first. NULL and ENGINE_UNSUPPORTED if a list
  * fits on no unit, ENGINE_NO_MEMORY if memory is short, ENGINE_INVALID for
- * numbers that make no sense.
+ * numbers that make no sense, ENGINE_CANCELLED if interrupted.
  */
 extern UnitPlacement *placement_create(const PlacementSpec *spec, EngineError *error);
 extern void placement_free(UnitPlacement *placement);
@@ -105,18 +110,21 @@ typedef struct UnitMove
 /*
  * Mend a placement whose lists are probed otherwise than expected: copies that
  * the rule asks for are added, and those that it asks for no more removed; then,
- * but with COPIES_SPARE, where a scheduler that chooses among copies does it,
- * lists leave the unit of the greatest load, until no load is above limit times
- * the mean, no move makes the greatest one less, or there are `room` moves. Each
- * move leaves every list on some unit. Returns the number of moves; the
- * placement is as after all of them.
+ * but with COPIES_SPARE, where the choice among copies does it, lists leave the
+ * unit of the greatest load, until no load is above limit times the mean, no
+ * move makes the greatest one less, or there are `room` moves. Each move leaves
+ * every list on some unit. Returns the number of moves; the placement is as
+ * after all of them.
  */
 extern uint32_t placement_mend(UnitPlacement *placement, const ListLoad *lists, double limit,
 							   UnitMove *moves, uint32_t room);
 
 /* placement.c, for placement_mend.c */
 
-/* Predict loads and their mean anew, and count bytes; false: out of memory. */
+/*
+ * Predict loads and their mean anew, and count bytes; false: out of memory, or
+ * interrupted.
+ */
 extern bool placement_predict(UnitPlacement *placement, const ListLoad *lists);
 extern uint32_t placement_copies(const UnitPlacement *placement, const ListLoad *list);
 extern bool placement_room(const UnitPlacement *placement, uint32_t unit, const ListLoad *list);

@@ -180,12 +180,12 @@ placement_mend(UnitPlacement *placement, const ListLoad *lists, double limit, Un
 			   uint32_t room)
 {
 	Mend		mend = {.placement = placement, .lists = lists, .moves = moves, .room = room};
-	bool		scheduled = placement->copies == COPIES_SPARE;
+	bool		spare = placement->copies == COPIES_SPARE;
 
 	if (!placement_predict(placement, lists))
 		return 0;
 	if ((placement->copies != COPIES_BY_WORK || mend_copies(&mend, true)) &&
-		(placement->copies == COPIES_SCATTERED || mend_copies(&mend, false)) && !scheduled)
+		(placement->copies == COPIES_SCATTERED || mend_copies(&mend, false)) && !spare)
 		move_lists(&mend, limit);
 	(void) placement_predict(placement, lists);
 	placement->threshold = placement_balance(placement);

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Literal, TypedDict, Unpack
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["IndexOptions", "alter_index", "create_index", "index_options", "set_local"]
 
 

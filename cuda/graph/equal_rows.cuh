@@ -1,0 +1,253 @@
+/*
+ * equal_rows.cuh
+ *		Copies of a row in a walk: device routines that keep them from filling
+ *		its list.
+ *
+ * A walk begins as if there were none. If many entries of its list then have
+ * the vector of the one before, it begins anew and keeps copies out: a
+ * candidate with key and vector of a listed slot, or of a lower candidate, is
+ * dropped before the merge. At the end the nearest entries are expanded once
+ * more, with a set that holds the list alone, and now copies enter like any
+ * slot: the answer has them. So a walk that meets few copies pays for one look
+ * at its final list. (src/engine/search.c has copies in a heap of its own
+ * instead; reference mode does as that one does, see keep_rows_and_copies.)
+ *
+ * Rows are compared as the walk measures them: by codes, or as stored. Of codes
+ * some are equal whose rows are not: these are not lost, for the last part of
+ * the walk takes them in.
+ */
+#ifndef GPUANN_CUDA_EQUAL_ROWS_CUH
+#define GPUANN_CUDA_EQUAL_ROWS_CUH
+
+#include "cuda/graph/graph_search_codes.cuh"
+
+#ifdef EMULATED
+#define CALLED inline
+#else
+#define CALLED __noinline__ /* rarely, so it is not to cost the walk registers */
+#endif
+
+#define MANY_COPIES 8u /* a list has many if an ef-th part of this follow their like */
+
+/* Rows by which copies are told: `stride` bytes each, padded with zeros. */
+struct ComparedRows
+{
+	const unsigned char *rows;
+	uint32_t stride; /* a multiple of 16 */
+};
+
+__device__ static inline ComparedRows
+stored_rows(const MirrorView &mirror)
+{
+	return {mirror.vectors, mirror.stride};
+}
+
+__device__ static inline ComparedRows
+coded_rows(const MirrorView &mirror)
+{
+	return {(const unsigned char *) mirror.codes, mirror.code_stride};
+}
+
+__device__ static inline bool
+is_same_key(Entry a, Entry b)
+{
+	return (a ^ b) >> 32 == 0;
+}
+
+__device__ static inline bool
+is_same_key(ExactEntry a, ExactEntry b)
+{
+	return (a ^ b) >> 64 == 0;
+}
+
+/* Whether two slots have the same row. One thread. */
+__device__ static inline bool
+is_same_row(const ComparedRows &compared, uint32_t slot_a, uint32_t slot_b)
+{
+	const uint4 *a = (const uint4 *) (compared.rows + (size_t) slot_a * compared.stride);
+	const uint4 *b = (const uint4 *) (compared.rows + (size_t) slot_b * compared.stride);
+
+#pragma unroll 1
+	for (uint32_t i = 0; i < compared.stride / 16; i++)
+	{
+		uint4 x = __ldcg(a + i);
+		uint4 y = __ldcg(b + i);
+
+		if (x.x != y.x || x.y != y.y || x.z != y.z || x.w != y.w)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Whether many entries of the list are copies of their predecessors. All
+ * threads, after a barrier, with shared->gathered 0; there is a barrier inside.
+ */
+template <class E>
+__device__ static inline bool
+has_many_copies(const ComparedRows &compared, const WalkOf<E> &walk, WalkShared *shared)
+{
+#pragma unroll 1
+	for (uint32_t i = threadIdx.x + 1; i < walk.count; i += blockDim.x)
+		if (is_same_key(walk.list[i], walk.list[i - 1]) &&
+			is_same_row(compared, slot_of(walk.list[i]), slot_of(walk.list[i - 1])))
+			atomicAdd(&shared->gathered, 1u);
+	__syncthreads();
+	return shared->gathered * MANY_COPIES > walk.ef;
+}
+
+/*
+ * Whether an entry has its like in the list, or before it among n candidates.
+ */
+template <class E>
+__device__ static inline bool
+is_copy(const ComparedRows &compared, const E *list, uint32_t count, const E *candidates,
+		uint32_t n, E entry)
+{
+	uint32_t low = 0,
+			 high = count;
+
+	/* the first one with this key */
+	while (low < high)
+	{
+		uint32_t middle = (low + high) / 2;
+
+		if (list[middle] < entry && !is_same_key(list[middle], entry))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (; low < count && is_same_key(list[low], entry); low++)
+		if (is_same_row(compared, slot_of(list[low]), slot_of(entry)))
+			return true;
+	for (uint32_t i = 0; i < n; i++)
+		if (candidates[i] < entry && is_same_key(candidates[i], entry) &&
+			is_same_row(compared, slot_of(candidates[i]), slot_of(entry)))
+			return true;
+	return false;
+}
+
+/*
+ * Drop those of a round's *found candidates that are copies. All threads, after
+ * a barrier; ends with one. A thread has 32 candidates at most.
+ */
+template <class E>
+__device__ static CALLED void
+drop_copies(ComparedRows compared, const E *list, uint32_t count, E *candidates, uint32_t *found)
+{
+	const E none = ~(E) 0;
+	uint32_t n = *found;
+	uint32_t copies = 0;
+	uint32_t kept = 0;
+
+	for (uint32_t i = threadIdx.x, bit = 1; i < n; i += blockDim.x, bit <<= 1)
+		if (is_copy(compared, list, count, candidates, n, candidates[i]))
+			copies |= bit;
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; copies != 0; i += blockDim.x, copies >>= 1)
+		if (copies & 1)
+			candidates[i] = none;
+	__syncthreads();
+	for (uint32_t base = 0; threadIdx.x < WARP && base < n; base += WARP)
+	{
+		uint32_t i = base + threadIdx.x;
+		E entry = i < n ? candidates[i] : none;
+		uint32_t ballot = __ballot_sync(FULL_WARP, entry != none);
+
+		if (entry != none)
+			candidates[kept + (uint32_t) __popc(ballot & ((1u << threadIdx.x) - 1))] = entry;
+		kept += (uint32_t) __popc(ballot);
+		__syncwarp();
+	}
+	if (threadIdx.x == 0)
+		*found = kept;
+	__syncthreads();
+}
+
+/*
+ * A walk has come to its end: whether it goes on with the next of its parts,
+ * and if it does, from where. *seeded is as next_round has it; `most` entries
+ * are expanded once more in the last part. All threads; ends with a barrier if
+ * it goes on.
+ */
+template <class E>
+__device__ static inline bool
+begin_next_part(const ComparedRows &compared, WalkOf<E> *walk, WalkShared *shared, uint32_t most,
+				uint32_t *seeded)
+{
+	if (walk->part == WALK_COPIES ||
+		(walk->part == WALK_PLAIN && !has_many_copies(compared, *walk, shared)))
+		return false;
+	/* all threads have seen that the walk was over */
+	__syncthreads();
+	if (threadIdx.x == 0)
+		shared->open_from = 0;
+	if (walk->part == WALK_PLAIN)
+	{
+		walk->part = WALK_DISTINCT;
+		walk->count = 0;
+		*seeded = 0;
+	}
+	else
+	{
+		walk->part = WALK_COPIES;
+		for (uint32_t i = threadIdx.x; i < walk->count && i < most; i += blockDim.x)
+			walk->list[i] &= ~(E) 1;
+		__syncthreads();
+	}
+	list_refill_set(walk);
+	return true;
+}
+
+/*
+ * Cut a list, to which a round's candidates were merged, to what reference mode
+ * keeps (src/engine/search.h): the first ef slots, and of the others the first
+ * of each vector as long as fewer than ef of these are before it. All threads,
+ * after a barrier; ends with one. The list has room for 2 ef and a round.
+ */
+template <class E>
+__device__ static inline void
+keep_rows_and_copies(const ComparedRows &compared, WalkOf<E> *walk, WalkShared *shared)
+{
+	uint32_t kept = 0,
+			 rows = 0;
+
+	for (uint32_t i = threadIdx.x; i < walk->count; i += blockDim.x)
+	{
+		bool copy = false;
+
+		for (uint32_t j = i; j > 0 && !copy && is_same_key(walk->list[j - 1], walk->list[i]); j--)
+			copy = is_same_row(compared, slot_of(walk->list[j - 1]), slot_of(walk->list[i]));
+		walk->other[i] = copy;
+	}
+	__syncthreads();
+	for (uint32_t base = 0; threadIdx.x < WARP && base < walk->count; base += WARP)
+	{
+		uint32_t i = base + threadIdx.x;
+		uint32_t below = (1u << threadIdx.x) - 1;
+		E entry = i < walk->count ? walk->list[i] : 0;
+		bool first = i < walk->count && walk->other[i] == 0;
+		uint32_t firsts = __ballot_sync(FULL_WARP, first);
+		bool keeps = i < walk->count && (i < walk->ef || first) &&
+					 (i < walk->ef || rows + (uint32_t) __popc(firsts & below) < walk->ef);
+		uint32_t keeping = __ballot_sync(FULL_WARP, keeps);
+
+		if (keeps)
+			walk->list[kept + (uint32_t) __popc(keeping & below)] = entry;
+		rows += (uint32_t) __popc(firsts);
+		kept += (uint32_t) __popc(keeping);
+		__syncwarp();
+	}
+	if (threadIdx.x == 0)
+	{
+		shared->live = kept;
+		shared->gathered = rows;
+		if (kept < walk->count)
+			shared->open_from = 0;
+	}
+	__syncthreads();
+	walk->count = shared->live;
+	walk->room = shared->gathered < walk->ef ? ~0u : walk->count;
+}
+
+#endif /* GPUANN_CUDA_EQUAL_ROWS_CUH */

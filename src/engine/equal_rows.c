@@ -1,0 +1,118 @@
+/*
+ * equal_rows.c
+ *		The representatives of a graph search, by distance and sketch.
+ */
+#include <string.h>
+
+#include "engine/equal_rows.h"
+
+#define PLACES_PER_EF	8		/* a walk takes in about five times ef slots */
+#define PLACES_MIN_BITS	8
+
+#define PLACE_FREE		UINT64_MAX
+
+/* Empty the table, with 2^bits places. */
+static bool
+set_places(EqualRows *rows, const ScratchAllocator *allocator, uint32_t bits)
+{
+	size_t		places = (size_t) 1 << bits;
+
+	if (rows->room < places)
+	{
+		void	   *memory = allocator->resize(allocator->context, rows->places,
+											   places * sizeof(uint64_t));
+
+		if (memory == NULL)
+			return false;
+		rows->places = memory;
+		rows->room = places;
+	}
+	rows->shift = 32 - bits;
+	rows->mask = (uint32_t) (places - 1);
+	rows->count = 0;
+	memset(rows->places, 0xFF, places * sizeof(uint64_t));
+	return true;
+}
+
+/* Empty the table. */
+bool
+equal_rows_reset(EqualRows *rows, const ScratchAllocator *allocator, uint32_t ef)
+{
+	uint32_t	bits = PLACES_MIN_BITS;
+
+	while (((uint64_t) 1 << bits) < (uint64_t) ef * PLACES_PER_EF)
+		bits++;
+	return set_places(rows, allocator, bits);
+}
+
+/* What slots with one vector have in common. */
+static inline uint32_t
+tag_of(const GraphAccess *access, uint32_t slot, double distance)
+{
+	uint64_t	bits;
+
+	memcpy(&bits, &distance, sizeof(bits));
+	if (access->sketch != NULL)
+		bits ^= access->sketch(access->context, slot);
+	bits ^= bits >> 29;
+	return (uint32_t) ((bits * UINT64_C(0x9E3779B97F4A7C15)) >> 32);
+}
+
+/* Look for a slot's representative. */
+EqualPlace
+equal_rows_find(const EqualRows *rows, const GraphAccess *access, uint32_t slot, double distance)
+{
+	uint32_t	tag = tag_of(access, slot, distance);
+	EqualPlace	at = {tag, tag >> rows->shift, NO_SLOT};
+
+	for (; rows->places[at.place] != PLACE_FREE; at.place = (at.place + 1) & rows->mask)
+	{
+		uint32_t	other = (uint32_t) rows->places[at.place];
+
+		if (rows->places[at.place] >> 32 != tag ||
+			(other != slot && !access->equal(access->context, other, slot)))
+			continue;
+		at.slot = other;
+		break;
+	}
+	return at;
+}
+
+/* Double the number of places. */
+static bool
+double_places(EqualRows *rows, const ScratchAllocator *allocator)
+{
+	EqualRows	old = *rows;
+
+	rows->places = NULL;
+	rows->room = 0;
+	if (!set_places(rows, allocator, 33 - old.shift))
+	{
+		*rows = old;
+		return false;
+	}
+	for (uint32_t i = 0; i <= old.mask; i++)
+	{
+		uint32_t	place = (uint32_t) (old.places[i] >> 32) >> rows->shift;
+
+		if (old.places[i] == PLACE_FREE)
+			continue;
+		while (rows->places[place] != PLACE_FREE)
+			place = (place + 1) & rows->mask;
+		rows->places[place] = old.places[i];
+	}
+	rows->count = old.count;
+	(void) allocator->resize(allocator->context, old.places, 0);
+	return true;
+}
+
+/* Make a slot the representative at a place. */
+bool
+equal_rows_put(EqualRows *rows, const ScratchAllocator *allocator, EqualPlace at, uint32_t slot)
+{
+	rows->places[at.place] = (uint64_t) at.tag << 32 | slot;
+	if (at.slot != NO_SLOT)
+		return true;
+	rows->count++;
+	return rows->count <= rows->mask / 2 || double_places(rows, allocator);
+}

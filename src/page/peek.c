@@ -1,0 +1,142 @@
+/*
+ * peek.c
+ *		Reading pages for the planner, without errors.
+ *
+ * A query is planned with all indexes of its tables in view, also with those
+ * that it will not use, and plans of other kinds are how rows are reached while
+ * an index is damaged. So the planner takes what can be read, and no page is a
+ * reason to fail, or to wait for a writer.
+ */
+#include "postgres.h"
+
+#include "page/pages.h"
+
+#include "storage/buf_internals.h"
+#include "storage/bufmgr.h"
+#include "storage/smgr.h"
+#include "utils/rel.h"
+
+#if PG_VERSION_NUM >= 160000
+typedef PGIOAlignedBlock FileBlock;
+#else
+typedef PGAlignedBlock FileBlock;
+#endif
+
+/*
+ * Whether ReadBuffer() would take a block as it is in the file.
+ *
+ * It raises an error where header or checksum are damaged, and
+ * RBM_ZERO_ON_ERROR would leave a page of zeros in the buffer, for everybody.
+ * The file may be older than a buffer that another process makes meanwhile:
+ * then a sound block may be refused, which costs the planner a sample.
+ */
+static bool
+file_block_is_sound(Relation index, BlockNumber block)
+{
+	FileBlock	page;
+
+	smgrread(RelationGetSmgr(index), MAIN_FORKNUM, block, page.data);
+#if PG_VERSION_NUM >= 180000
+	{
+		bool		checksum_failed;
+
+		return PageIsVerified((Page) page.data, block, 0, &checksum_failed);
+	}
+#else
+	return PageIsVerifiedExtended((Page) page.data, block, 0);
+#endif
+}
+
+/*
+ * Pin a block, which the file has, if that raises no error.
+ */
+static Buffer
+pin_quietly(Relation index, BlockNumber block)
+{
+	Buffer		found = PrefetchBuffer(index, MAIN_FORKNUM, block).recent_buffer;
+
+#if PG_VERSION_NUM >= 160000
+	if (BufferIsValid(found) && ReadRecentBuffer(index->rd_locator, MAIN_FORKNUM, block, found))
+#else
+	if (BufferIsValid(found) && ReadRecentBuffer(index->rd_node, MAIN_FORKNUM, block, found))
+#endif
+		return found;
+	return file_block_is_sound(index, block) ? ReadBuffer(index, block) : InvalidBuffer;
+}
+
+Buffer
+peek_page(Relation index, BlockNumber blocks, BlockNumber block, PageKind kind)
+{
+	Buffer		buffer = block < blocks ? pin_quietly(index, block) : InvalidBuffer;
+	Page		page;
+
+	if (!BufferIsValid(buffer))
+		return InvalidBuffer;
+	/*
+	 * Without the metapage the planner knows nothing of an index. Its writers
+	 * hold the lock while they write one WAL record.
+	 */
+	if (kind == PAGE_META || BufferIsLocal(buffer))
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	else if (!LWLockConditionalAcquire(
+				 BufferDescriptorGetContentLock(GetBufferDescriptor(buffer - 1)), LW_SHARED))
+	{
+		ReleaseBuffer(buffer);
+		return InvalidBuffer;
+	}
+	page = BufferGetPage(buffer);
+	if (!PageIsNew(page) && page_fault(page, kind) == NULL)
+		return buffer;
+	UnlockReleaseBuffer(buffer);
+	return InvalidBuffer;
+}
+
+bool
+peek_vector(Relation index, const IndexFormat *format, BlockNumber blocks, uint32 slot,
+			void *vector)
+{
+	VectorPlace place = vector_place(format, slot);
+	char	   *out = vector;
+	uint32		left = format->vector_bytes;
+	Buffer		buffer = peek_page(index, blocks, node_block(format, slot), PAGE_NODE);
+	bool		live;
+
+	if (!BufferIsValid(buffer))
+		return false;
+	live = NodeState(node_record(format, BufferGetPage(buffer), slot)) == NODE_LIVE;
+	UnlockReleaseBuffer(buffer);
+	while (live && left > 0)
+	{
+		uint32		part = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
+
+		buffer = peek_page(index, blocks, place.block, PAGE_VECTOR);
+		if (!BufferIsValid(buffer))
+			return false;
+		memcpy(out, VectorBytesOf(BufferGetPage(buffer)) + place.offset, part);
+		UnlockReleaseBuffer(buffer);
+		out += part;
+		left -= part;
+		vector_place_next(format, &place);
+	}
+	return live;
+}
+
+uint32
+slots_of_file(const IndexFormat *format, BlockNumber blocks)
+{
+	uint64		superblocks = (uint64) blocks / format->superblock_pages + 1;
+	uint64		least = 0;
+	uint64		most = Min(superblocks * format->superblock_slots, ENGINE_MAX_SLOTS);
+
+	/* Slots reach the pages of the file in their order. */
+	while (least < most)
+	{
+		uint32		slot = (uint32) ((least + most) / 2);
+
+		if (node_block(format, slot) < blocks && vector_place(format, slot).block < blocks)
+			least = slot + 1;
+		else
+			most = slot;
+	}
+	return (uint32) least;
+}

@@ -505,14 +505,12 @@ extern void check_snapshot_age(Relation index, Snapshot snapshot);
 
 /*
  * Read and lock (shared) a block of a file of this length, if it is a page of
- * this kind. InvalidBuffer, and no error: it is not, or is damaged, or (but for
- * the metapage) the lock is taken.
+ * this kind. InvalidBuffer, and no error: it is not, or is damaged.
  */
 extern Buffer peek_page(Relation index, BlockNumber blocks, BlockNumber block, PageKind kind);
 
 /*
- * Copy the vector of a slot, if the slot is live and its pages are whole and
- * not locked by a writer.
+ * Copy the vector of a slot, if the slot is live and its pages are whole.
  */
 extern bool peek_vector(Relation index, const IndexFormat *format, BlockNumber blocks, uint32 slot,
 						void *vector);

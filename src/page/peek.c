@@ -5,13 +5,13 @@
  * A query is planned with all indexes of its tables in view, also with those
  * that it will not use, and plans of other kinds are how rows are reached while
  * an index is damaged. So the planner takes what can be read, and no page is a
- * reason to fail, or to wait for a writer.
+ * reason to fail. Pages are locked as scans lock them: a writer holds the lock
+ * while it writes one WAL record.
  */
 #include "postgres.h"
 
 #include "page/pages.h"
 
-#include "storage/buf_internals.h"
 #include "storage/bufmgr.h"
 #include "storage/smgr.h"
 #include "utils/rel.h"
@@ -72,18 +72,7 @@ peek_page(Relation index, BlockNumber blocks, BlockNumber block, PageKind kind)
 
 	if (!BufferIsValid(buffer))
 		return InvalidBuffer;
-	/*
-	 * Without the metapage the planner knows nothing of an index. Its writers
-	 * hold the lock while they write one WAL record.
-	 */
-	if (kind == PAGE_META || BufferIsLocal(buffer))
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	else if (!LWLockConditionalAcquire(
-				 BufferDescriptorGetContentLock(GetBufferDescriptor(buffer - 1)), LW_SHARED))
-	{
-		ReleaseBuffer(buffer);
-		return InvalidBuffer;
-	}
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(buffer);
 	if (!PageIsNew(page) && page_fault(page, kind) == NULL)
 		return buffer;

@@ -62,6 +62,16 @@ is(indexes(), 'items_v gpuann, items_w gpuann, low_v_idx_gpuann gpuann, parts_v 
 is(sql('SELECT count(*) FROM gpuann_migrate()'), 0, 'nothing is left to do');
 is(sql("SET enable_seqscan = off; SELECT string_agg(id::text, ',') FROM (SELECT id FROM items ORDER BY v <-> '[17.2,0]' LIMIT 3) n"), '17,18,16', 'they answer');
 
+# Functions that another role made in a schema of the search path are not called, however well their arguments fit.
+sql(q{CREATE TABLE trap (called text); CREATE INDEX items_w_hnsw ON items USING hnsw (w vector_ip_ops);
+	CREATE FUNCTION public.concat_ws(text, text, text) RETURNS text LANGUAGE sql AS $$ INSERT INTO trap VALUES ('concat_ws'); SELECT 'x' $$;
+	CREATE FUNCTION public.count_step(bigint, text) RETURNS bigint LANGUAGE sql AS $$ INSERT INTO trap VALUES ('count'); SELECT coalesce($1, 0) + 1 $$;
+	CREATE AGGREGATE public.count(text) (SFUNC = public.count_step, STYPE = bigint)});
+($status, $said) = migrate('--replace', @database);
+is($status, 0, 'it works beside functions that are called as those it calls') or diag $said;
+is(sql('SELECT count(*), min(called) FROM trap'), '0|', 'and calls none of them');
+sql('DROP AGGREGATE public.count(text); DROP FUNCTION public.count_step, public.concat_ws(text, text, text); DROP TABLE trap; DROP INDEX items_w_hnsw');
+
 # Names are shown, not obeyed: this one clears the screen and turns it red, by the two ways to write the first character of such a command.
 sql(q{CREATE TABLE shown (v vector(2)); CREATE INDEX U&"shown\001B[2J\009B31m" ON shown USING hnsw (v vector_l2_ops);
 	CREATE TABLE U&"shown\001B[2J\009B31m_gpuann" (i int); ANALYZE shown});

@@ -3,9 +3,11 @@
  *		The representatives of a graph search: of the slots that it took into
  *		its list, one for each distinct row.
  *
- * A hash table by walking distance and, where rows have one, sketch; rows are
- * compared only where both agree. Slots that left the list stay: they are
- * farther than all that enters later.
+ * A hash table by walking distance and sketch; rows are compared only where
+ * both agree. Sketches are made from where many rows at one distance turned out
+ * to differ on, or, where vectors are often tied, from the start: of others the
+ * distance says enough. Slots that left the list stay: they are farther than
+ * all that enters later.
  */
 #ifndef GPUANN_EQUAL_ROWS_H
 #define GPUANN_EQUAL_ROWS_H
@@ -21,6 +23,8 @@ typedef struct EqualRows
 	uint32_t	shift;			/* from a tag to a place */
 	uint32_t	mask;			/* places in use - 1 */
 	uint32_t	count;
+	uint32_t	unequal;		/* slots compared that had the same tag, and another vector */
+	bool		sketched;		/* tags are of sketches too */
 } EqualRows;
 
 /* Where a slot's representative is, or would be. */
@@ -31,44 +35,51 @@ typedef struct EqualPlace
 	uint32_t	slot;			/* the representative; NO_SLOT: none */
 } EqualPlace;
 
+#define SKETCH_LANES	4
+
 /*
- * A sketch of a vector in memory: some of its bytes. For bits, many of which
- * are equally distant from a query.
+ * A sketch of a vector in memory: a hash of all its bytes, in lanes that do not
+ * wait for each other.
  */
 static inline uint32_t
 vector_sketch(const void *vector, size_t bytes)
 {
 	const char *at = vector;
-	uint64_t	words[3] = {0, 0, 0};
+	uint64_t	lanes[SKETCH_LANES] = {0};
+	uint64_t	sketch = 0;
 
-	if (bytes < sizeof(uint64_t))
-		memcpy(&words[0], at, bytes);
-	else
+	for (size_t lane = 0; bytes > 0; lane = (lane + 1) % SKETCH_LANES)
 	{
-		memcpy(&words[0], at, sizeof(uint64_t));
-		memcpy(&words[1], at + (bytes - sizeof(uint64_t)) / 2, sizeof(uint64_t));
-		memcpy(&words[2], at + bytes - sizeof(uint64_t), sizeof(uint64_t));
+		size_t		some = bytes < sizeof(uint64_t) ? bytes : sizeof(uint64_t);
+		uint64_t	word = 0;
+
+		memcpy(&word, at, some);
+		lanes[lane] = ((lanes[lane] << 29 | lanes[lane] >> 35) ^ word) *
+					  UINT64_C(0x9E3779B97F4A7C15);
+		at += some;
+		bytes -= some;
 	}
-	return (uint32_t) ((words[0] * UINT64_C(0x9E3779B97F4A7C15) +
-						words[1] * UINT64_C(0xC2B2AE3D27D4EB4F) +
-						words[2] * UINT64_C(0x165667B19E3779F9)) >> 32);
+	for (size_t lane = 0; lane < SKETCH_LANES; lane++)
+		sketch = ((sketch << 29 | sketch >> 35) ^ lanes[lane]) * UINT64_C(0x9E3779B97F4A7C15);
+	return (uint32_t) (sketch >> 32);
 }
 
 /*
  * Empty the table, and give it room for a list of ef slots. Returns false if
  * out of memory.
  */
-extern bool equal_rows_reset(EqualRows *rows, const ScratchAllocator *allocator, uint32_t ef);
+extern bool equal_rows_reset(EqualRows *rows, const GraphAccess *access,
+							 const ScratchAllocator *allocator, uint32_t ef);
 
 /* Look for a slot's representative. */
-extern EqualPlace equal_rows_find(const EqualRows *rows, const GraphAccess *access, uint32_t slot,
+extern EqualPlace equal_rows_find(EqualRows *rows, const GraphAccess *access, uint32_t slot,
 								  double distance);
 
 /*
  * Make a slot the representative at a place that was found since the last one
  * was made. Returns false if out of memory.
  */
-extern bool equal_rows_put(EqualRows *rows, const ScratchAllocator *allocator, EqualPlace at,
-						   uint32_t slot);
+extern bool equal_rows_put(EqualRows *rows, const GraphAccess *access,
+						   const ScratchAllocator *allocator, EqualPlace at, uint32_t slot);
 
 #endif							/* GPUANN_EQUAL_ROWS_H */

@@ -411,7 +411,8 @@ list_offer(Search *search, SearchResult entry, bool *enters)
 		if (stands && at.slot != NO_SLOT && list_replace(list, at.slot, entry))
 			*enters = true;
 		if (stands &&
-			!equal_rows_put(&scratch->representatives, &scratch->allocator, at, entry.slot))
+			!equal_rows_put(&scratch->representatives, search->access, &scratch->allocator, at,
+							entry.slot))
 			return false;
 	}
 	if (stands && !*enters)
@@ -796,7 +797,8 @@ reset_representatives(Search *search)
 	SearchScratch *scratch = search->scratch;
 
 	return search->access->equal == NULL ||
-		   equal_rows_reset(&scratch->representatives, &scratch->allocator, search->ef);
+		   equal_rows_reset(&scratch->representatives, search->access, &scratch->allocator,
+							search->ef);
 }
 
 /* Reset the working memory for a search. */

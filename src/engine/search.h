@@ -93,9 +93,12 @@ typedef struct GraphAccess
 	bool		(*equal) (void *context, uint32_t slot_a, uint32_t slot_b);
 	/*
 	 * Optional, with `equal`: a value that slots with the same vector share,
-	 * cheap to compute. For vectors that are often equally distant.
+	 * and hardly any others. Called where slots at the same walking distance
+	 * turn out to differ. For vectors that often_tied says it of, whose
+	 * distances are few, it is called for all slots at once, and needed.
 	 */
 	uint32_t	(*sketch) (void *context, uint32_t slot);
+	bool		often_tied;
 } GraphAccess;
 
 #define SEARCH_MAX_EQUAL	64

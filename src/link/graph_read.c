@@ -59,7 +59,7 @@ search_equal(void *context, uint32_t slot_a, uint32_t slot_b)
 	return row_vectors_equal(((GraphEdits *) context)->vectors, slot_a, slot_b);
 }
 
-/* For rows of bits. */
+/* A sketch of a slot's vector (equal_rows.h). */
 static uint32_t
 search_sketch(void *context, uint32_t slot)
 {
@@ -98,7 +98,8 @@ graph_edits_run_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike, Ca
 												? search_differences
 												: search_distances,
 						  .equal = search_equal,
-						  .sketch = edits->format->type == ELEMENT_BIT ? search_sketch : NULL};
+						  .sketch = search_sketch,
+						  .often_tied = edits->format->type == ELEMENT_BIT};
 	GraphQuery	query;
 	GraphAnswer answer;
 	uint32		found;

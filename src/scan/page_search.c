@@ -390,7 +390,7 @@ equal_vectors(void *context, uint32_t slot_a, uint32_t slot_b)
 }
 
 /*
- * A sketch of a slot's vector (equal_rows.h), for rows of bits.
+ * A sketch of a slot's vector (equal_rows.h).
  */
 static uint32_t
 sketch_vector(void *context, uint32_t slot)
@@ -488,7 +488,8 @@ search_linked(PageGraph *graph, PageWalk *walk, const WalkRound *round, GraphAns
 		.expect = expect_row,
 		.seed_list = read_seed_list,
 		.equal = equal_vectors,
-		.sketch = query->format->type == ELEMENT_BIT ? sketch_vector : NULL
+		.sketch = sketch_vector,
+		.often_tied = query->format->type == ELEMENT_BIT
 	};
 	GraphQuery	wanted = {.ef = round->ef, .resumable = round->go_on};
 	ScratchAllocator allocator = scratch_in(query->memory);

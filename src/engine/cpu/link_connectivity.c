@@ -73,6 +73,12 @@ search_equal(void *context, uint32_t slot_a, uint32_t slot_b)
 	return mirror_equal(((const LinkAccess *) context)->linking->mirror, slot_a, slot_b);
 }
 
+static uint32_t
+search_sketch(void *context, uint32_t slot)
+{
+	return mirror_sketch(((const LinkAccess *) context)->linking->mirror, slot);
+}
+
 static bool
 is_wanted(void *context, uint32_t slot)
 {
@@ -87,7 +93,7 @@ find_near(void *context, uint32_t slot, const SearchResult **found)
 	Linking    *linking = (Linking *) access->linking;
 	const GraphAccess graph = {
 		.context = access, .row = search_row, .walk_distances = search_distances,
-		.equal = search_equal};
+		.equal = search_equal, .sketch = search_sketch};
 	const GraphQuery query = {
 		.ef = linking->job->in.ef_construction, .seeds = linking->seeds,
 		.nseeds = linking->nseeds < REACH_SEEDS ? linking->nseeds : REACH_SEEDS

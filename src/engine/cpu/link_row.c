@@ -129,7 +129,7 @@ access_equal(void *context, uint32_t slot_a, uint32_t slot_b)
 	return mirror_equal(((const LinkAccess *) context)->linking->mirror, slot_a, slot_b);
 }
 
-/* GraphAccess, for rows of bits. */
+/* GraphAccess: a sketch of a slot's vector. */
 static uint32_t
 access_sketch(void *context, uint32_t slot)
 {
@@ -178,8 +178,8 @@ link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, G
 							   .exact_distances = halves ? access_fast : NULL,
 							   .expect = access_expect,
 							   .equal = access_equal,
-							   .sketch = linking->mirror->spec.type == ELEMENT_BIT ? access_sketch
-																				   : NULL};
+							   .sketch = access_sketch,
+							   .often_tied = linking->mirror->spec.type == ELEMENT_BIT};
 	const GraphQuery query = {
 		.ef = linking->job->in.ef_construction,
 		.seeds = linking->seeds,

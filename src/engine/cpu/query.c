@@ -99,7 +99,7 @@ access_equal(void *context, uint32_t slot_a, uint32_t slot_b)
 	return mirror_equal(((const QueryTask *) context)->entry->mirror, slot_a, slot_b);
 }
 
-/* GraphAccess, for rows of bits. */
+/* GraphAccess: a sketch of a slot's vector. */
 static uint32_t
 access_sketch(void *context, uint32_t slot)
 {
@@ -126,7 +126,9 @@ search_graph(QueryTask *task, Worker *worker, GraphAnswer *answer)
 						  .walk_distances = access_fast,
 						  .exact_distances = access_exact,
 						  .expect = access_expect,
-						  .equal = access_equal};
+						  .equal = access_equal,
+						  .sketch = access_sketch,
+						  .often_tied = mirror->spec.type == ELEMENT_BIT};
 	GraphQuery	query = {0};
 	EngineStatus status;
 
@@ -137,8 +139,6 @@ search_graph(QueryTask *task, Worker *worker, GraphAnswer *answer)
 	}
 	else if (tried == ENGINE_SEEDS_TRIED)
 		access.seed_list = access_seed_list;
-	if (mirror->spec.type == ELEMENT_BIT)
-		access.sketch = access_sketch;
 	if (in->has_beyond || in->exclude != NULL || in->filter != NULL)
 		access.admit = access_admit;
 	seeds = malloc((tried < nseeds ? tried : nseeds) * sizeof(uint32_t) + 1);

@@ -47,7 +47,10 @@ resize(void *context, void *old, size_t size)
 	return NULL;
 }
 
-/* Take in all rows and then their copies; how many copies have the right representative. */
+/*
+ * Take in all rows and then their copies; returns how many copies have the
+ * right representative.
+ */
 static uint32_t
 take_all(Rows *rows, bool often_tied, bool one_distance)
 {

@@ -33,7 +33,7 @@ random_loads(uint32_t count, double skew)
 static UnitPlacement *
 place(const ListLoad *loads, uint32_t count, uint32_t units, uint64_t capacity, CopyRule copies)
 {
-	PlacementSpec spec = {loads, count, units, capacity, copies};
+	PlacementSpec spec = {loads, count, units, capacity, copies, NULL, NULL};
 	EngineError error = {0};
 
 	return placement_create(&spec, &error);
@@ -218,7 +218,7 @@ test_capacity(void)
 {
 	static const double works[] = {100, 1, 1, 1};
 	ListLoad   *loads = loads_of(works, 4);
-	PlacementSpec spec = {loads, 4, 3, 3, COPIES_BY_WORK};
+	PlacementSpec spec = {loads, 4, 3, 3, COPIES_BY_WORK, NULL, NULL};
 	EngineError error = {0};
 	UnitPlacement *placement;
 

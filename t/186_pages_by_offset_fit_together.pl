@@ -79,7 +79,8 @@ foreach my $method ('graph', 'ivfpq')
 			$session->rows("SET gpuann.server = $server; SET gpuann.fallback = " . ($server eq 'on' ? 'error' : 'on'));
 			ok(await_table($table), "$what: ready") if $server eq 'on';
 			pages_fit("$what, pages of 10", $table, 'true', 10, 15);
-			pages_fit("$what, pages of 10 of a seventh", $table, 'kind = 3', 10, 4);
+			# rounds of lists sooner cost as much as comparing everything, from where on nothing is promised
+			pages_fit("$what, pages of 10 of a seventh", $table, 'kind = 3', 10, $method eq 'graph' ? 4 : 2);
 			pages_fit("$what, pages of 7", $table, 'true', 7, 20);
 		}
 		$node->safe_psql('postgres', "DROP INDEX ${table}_$method");

@@ -21,7 +21,7 @@
  * where copies fill the list.
  */
 #define MOST_LOST	10
-#define STEP		(options.quick ? 5 : 1)	/* between rows that are asked for */
+#define STEP		(options.quick ? 5 : 2)	/* between rows that are asked for */
 #define AT_ONCE		32
 
 typedef struct Copies
@@ -190,21 +190,21 @@ check_plan(const Copies *copies)
 static void
 of_one_row(void)
 {
-	check_plan(&(Copies) {options.quick ? 600 : 1500, 1, options.quick ? 200 : 1000});
+	check_plan(&(Copies) {options.quick ? 600 : 1000, 1, options.quick ? 200 : 600});
 }
 
 /* Copies of a few. */
 static void
 of_few_rows(void)
 {
-	check_plan(&(Copies) {options.quick ? 600 : 1500, 4, options.quick ? 100 : 500});
+	check_plan(&(Copies) {options.quick ? 600 : 1000, 4, options.quick ? 100 : 300});
 }
 
 /* Beside fewer copies than a list holds. */
 static void
 of_less_than_a_list(void)
 {
-	check_plan(&(Copies) {options.quick ? 600 : 1500, 2, EF});
+	check_plan(&(Copies) {options.quick ? 600 : 1000, 2, EF});
 }
 
 const Case copy_cases[] = {

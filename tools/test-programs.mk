@@ -214,7 +214,8 @@ $(TEST_BUILD)/%_device: cuda/tests/%_test.cu $(CUDA_OBJS) $(ENGINE_OBJS)
 
 # Whatever nvcc compiles, through its front end for each default architecture, whichever CUDA_ARCHS are built: all warnings but ptxas's. Device code goes
 # no further than LTO has it, unoptimised: optimising is nearly all of nvcc's time.
-CUDA_FRONT_SOURCES = $(CUDA_OBJS:.o=.cu) $(wildcard cuda/tests/*.cu bench/kernels/*.cu)
+# owner_test.cu asks the emulator, and is never compiled by nvcc.
+CUDA_FRONT_SOURCES = $(CUDA_OBJS:.o=.cu) $(filter-out cuda/tests/owner_test.cu,$(wildcard cuda/tests/*.cu bench/kernels/*.cu))
 CUDA_FRONT_ARCHS = $(if $(CUDA_KNOWN_ARCHS),$(filter $(CUDA_KNOWN_ARCHS),$(CUDA_DEFAULT_ARCHS)),$(CUDA_DEFAULT_ARCHS))
 
 .PHONY: cuda-warnings

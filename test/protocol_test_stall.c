@@ -82,6 +82,21 @@ others_are_answered(Server *server, uint32_t number)
 	server->queries_done = number + 1;
 }
 
+/* So are they beside a thousand tickets like the first. */
+static void
+a_crowd_is_in_flight(Server *server, uint32_t number)
+{
+	others_are_answered(server, number);
+	if (number > 0)
+		return;
+	server->layout.slots = 1000;
+	server->tickets = realloc(server->tickets, 1000 * sizeof(Ticket));
+	if (server->tickets == NULL)
+		_exit(1);
+	for (uint32_t i = 1; i < 1000; i++)
+		server->tickets[i] = server->tickets[0];
+}
+
 static void
 searches_that_hang_are_noticed_beside_others(void)
 {
@@ -103,6 +118,10 @@ searches_that_hang_are_noticed_beside_others(void)
 	if (!survives(NULL, 0, &ticket, 400, others_are_answered) ||
 		survives(NULL, 0, &ticket, 1200, others_are_answered))
 		case_fails("an exact search that waits for others has not their time, or any");
+	ticket.checks = 0;
+	if (!survives(NULL, 0, &ticket, 600, a_crowd_is_in_flight) ||
+		survives(NULL, 0, &ticket, 700, a_crowd_is_in_flight))
+		case_fails("an exact search in a crowd has less than ten minutes, or hours");
 }
 
 static void

@@ -62,7 +62,7 @@ typedef struct Ticket
 	uint32_t	batch;			/* index in Server.batches, while in flight */
 	uint64_t	bytes;			/* upper limit of what the search reads (watchdog.c) */
 	uint32_t	checks;			/* of the watchdog, while in flight */
-	uint64_t	ahead;			/* bytes of all searches in flight, at the first of these */
+	uint64_t	ahead;			/* bytes that it may wait for, by the first of these */
 	int64_t		posted_us;
 	struct Ticket *next;		/* next in the mirror's queue */
 } Ticket;

@@ -20,6 +20,13 @@
 #define JOB_QUARTERS	12
 
 #define SLOWEST_PACE	200000000	/* bytes per second */
+
+/*
+ * Bytes that a search may wait for beside the longest in flight: ten minutes at
+ * that pace. Engines are ten times as fast at least, so that real work of as
+ * many bytes takes a minute, and more searches than that share what they read.
+ */
+#define AHEAD_MOST		(UINT64_C(600) * SLOWEST_PACE)
 #define WALK_SLACK		8		/* a graph search reads at most this many times ef graph rows, and
 								 * the vectors of their neighbours */
 #define LINK_BATCH		16384	/* rows that an engine may link between two progress reports */
@@ -109,13 +116,18 @@ add_bytes(Server *server, Ticket *ticket, InFlight *found)
 /*
  * A search may wait for all that the engine had when it came, so that its limit
  * is for the sum of their bytes. What comes later does not extend it: others
- * may be answered on and on beside one that never ends.
+ * may be answered on and on beside one that never ends. Nor does the sum beyond
+ * AHEAD_MOST: with every session in an exact search it would be hours.
  */
 static void
 check_age(Server *server, Ticket *ticket, InFlight *found)
 {
 	if (ticket->checks++ == 0)
-		ticket->ahead = found->all;
+	{
+		uint64_t	others = found->all - found->longest;
+
+		ticket->ahead = found->longest + (others < AHEAD_MOST ? others : AHEAD_MOST);
+	}
 	if (ticket->checks > max_checks(server, QUERY_QUARTERS, ticket->ahead))
 		watchdog_fail(server, "a query", ticket->checks);
 }

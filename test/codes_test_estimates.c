@@ -297,6 +297,54 @@ test_identity(void)
 	report("estimates are the distances to what codes decode to, for every query and list");
 }
 
+/* Whether codes are valid if the last one has this number in such a place. */
+static bool
+valid_with(const World *world, size_t place, float number)
+{
+	size_t		bytes = (size_t) world->lists * world->rows * world->code_bytes;
+	unsigned char *codes = need(bytes);
+	bool		valid;
+
+	memcpy(codes, world->codes, bytes);
+	memcpy(codes + bytes - place * sizeof(float), &number, sizeof(float));
+	valid = quantizer_codes_valid(&world->shape, codes, (size_t) world->lists * world->rows);
+	free(codes);
+	return valid;
+}
+
+static void
+check_validity(const World *world)
+{
+	bool		pq = world->shape.kind == QUANTIZER_PQ;
+	size_t		error = pq ? 1 : 2;	/* from the end; the term is before it, a scale behind */
+
+	CHECK(quantizer_codes_valid(&world->shape, world->codes,
+								(size_t) world->lists * world->rows));
+	CHECK(valid_with(world, error, 0) && valid_with(world, error, INFINITY));
+	CHECK(!valid_with(world, error, -1) && !valid_with(world, error, NAN));
+	CHECK(valid_with(world, error + 1, -1));
+	CHECK(!valid_with(world, error + 1, NAN) && !valid_with(world, error + 1, -INFINITY));
+	if (!pq)
+		CHECK(valid_with(world, 1, 1) && !valid_with(world, 1, NAN) &&
+			  !valid_with(world, 1, INFINITY) && !valid_with(world, 1, -1));
+}
+
+static void
+test_validity(void)
+{
+	World		world;
+
+	for (size_t i = 0; i < SHAPES; i++)
+		for (int kind = ORDINARY; kind < KINDS; kind++)
+			for (int metric = METRIC_L2; metric <= METRIC_COSINE; metric++)
+			{
+				make_world(&world, shape_of(i, (Metric) metric, 64), (Kind) kind, 3, 20);
+				check_validity(&world);
+				free_world(&world);
+			}
+	report("codes are valid as encoders write them, and not with numbers that bounds cannot have");
+}
+
 /* How many lower bounds are above the distances. */
 static uint32_t
 count_above(World *world)
@@ -537,6 +585,7 @@ void
 test_estimates(void)
 {
 	test_identity();
+	test_validity();
 	test_zero_residuals();
 	test_repetition();
 	test_bounds();

@@ -24,7 +24,9 @@
  *					first seed does not exist, (7) the first row and the
  *					last change places; of lists, (8) their distance is not
  *					a number, of a training, (9) nor is the first float,
- *					(10) one float does not come
+ *					(10) one float does not come; of lists, (11) the last
+ *					code does not end in a number, (12) their distance is
+ *					infinite
  *	query_error=N	each Nth query fails
  *	query_memory=N	each Nth query fails for want of memory
  *	busy=1			no query is taken
@@ -61,6 +63,7 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
+#include "engine/quantizer/quantizer.h"
 
 #define FAULT_DEAD		4096	/* dead slots remembered */
 #define FAULT_HELD		8192	/* answers kept back at once */
@@ -109,7 +112,8 @@ struct Engine
 		uint32_t	version;
 	}			dead[FAULT_DEAD];
 	uint32_t	ndead;
-	uint32_t	degree;			/* of the mirror made last */
+	uint32_t	degree;			/* of the mirror made last, ... */
+	size_t		code_bytes;		/* ... which has lists if not 0 */
 };
 
 static int64_t
@@ -264,9 +268,12 @@ fault_memory(Engine *engine, EngineMemory *memory)
 static EngineStatus
 fault_mirror_create(Engine *engine, const MirrorSpec *spec, MirrorId *id, EngineError *error)
 {
+	QuantizerShape shape = quantizer_shape_of(spec);
+
 	if (wanted(engine)->create_memory)
 		return fault(error, ENGINE_NO_MEMORY, "the test leaves 0 MB for a mirror");
 	engine->degree = spec->degree;
+	engine->code_bytes = spec->method == METHOD_IVFPQ ? quantizer_code_bytes(&shape) : 0;
 	return engine->ops->mirror_create(engine->real, spec, id, error);
 }
 
@@ -511,6 +518,16 @@ exchange(uint32_t *left, uint32_t *right, uint32_t count)
 	}
 }
 
+/* Put a number where the last code ends. */
+static void
+end_code(const Engine *engine, float number, LinkResult *result)
+{
+	if (result->codes != NULL)
+		memcpy((unsigned char *) (uintptr_t) result->codes + result->count * engine->code_bytes -
+				   sizeof(number),
+			   &number, sizeof(number));
+}
+
 /*
  * Falsify what a link made. Its arrays are the engine's, which has no further
  * use for them.
@@ -545,6 +562,12 @@ lie_of_link(const Engine *engine, unsigned long lie, LinkResult *result)
 			break;
 		case 8:
 			result->distance = (double) NAN;
+			break;
+		case 11:
+			end_code(engine, NAN, result);
+			break;
+		case 12:
+			result->distance = (double) INFINITY;
 			break;
 		default:
 			if (result->nseeds > 0)

@@ -512,14 +512,15 @@ build_server_train(BuildServer *build, const uint32 *loaded, uint32 lists, uint3
 }
 
 /*
- * Take the distance of lists: of a sum of squares, whatever it may be.
+ * Take the distance of lists. Elements are finite, and the sum of their squares
+ * is far below what a double overflows at.
  */
 static bool
 take_distance(BuildServer *build, LinkResult *made)
 {
 	made->distance =
 		*(volatile double *) &shared_channel((uint32) build->slice.channel)->out_distance;
-	return made->distance >= 0 ||
+	return (made->distance >= 0 && isfinite(made->distance)) ||
 		   failed_with(build, ENGINE_INVALID, "the server gave a distance that cannot be");
 }
 
@@ -559,6 +560,18 @@ is_row(BuildServer *build, uint32 slot, const uint32 *row)
 	return build->slice.lists != NULL ? *row < build->lists.lists : is_graph_row(build, slot, row);
 }
 
+/* Whether codes are such as searches may rely on; without lists there are none. */
+static bool
+are_codes(BuildServer *build, const unsigned char *codes, uint32 count)
+{
+	QuantizerShape shape;
+
+	if (build->slice.lists == NULL)
+		return true;
+	shape = list_shape(build->slice.format, &build->lists);
+	return quantizer_codes_valid(&shape, codes, count);
+}
+
 bool
 build_server_fetch(BuildServer *build, LinkResult *part)
 {
@@ -579,6 +592,8 @@ build_server_fetch(BuildServer *build, LinkResult *part)
 		if (!is_row(build, build->slots[i], build->graph_rows + i * degree))
 			return failed_with(build, ENGINE_INVALID, "the server made a graph row that cannot be");
 	}
+	if (!are_codes(build, build->codes, (uint32) count))
+		return failed_with(build, ENGINE_INVALID, "the server made a code that cannot be");
 	build->fetched += (uint32) count;
 	memset(part, 0, sizeof(*part));
 	part->count = (uint32) count;

@@ -10,6 +10,8 @@
  */
 #include "base/base.h"
 
+#include <math.h>
+
 #include "base/faults.h"
 #include "client/shmem.h"
 #include "engine/bits.h"
@@ -183,9 +185,19 @@ server_prepare(const ListServer *server, ChannelOp op)
 	return channel_prepare(server->channel, op, server->entry, server->generation);
 }
 
+/* Note what the server did that cannot be, so that it is asked no more. */
+static int64
+server_lied(ListAdding *adding, const char *reason)
+{
+	adding->server->failed = ENGINE_INVALID;
+	adding->server->reason = reason;
+	return -1;
+}
+
 /*
  * Take a part of what the server made of the chunk, which is in the order of
- * slots, as that is: rows from one on. Returns how many; -1: it failed.
+ * slots, as that is: rows from one on. Returns how many; -1: it failed. Codes
+ * are checked in the copy, which the server cannot change any more.
  */
 static int64
 take_coded(ListAdding *adding, uint32 first)
@@ -193,6 +205,7 @@ take_coded(ListAdding *adding, uint32 first)
 	const ListServer *server = adding->server;
 	LinkWanted	wanted = {FETCH_CODES, first, adding->rows->count - first, 1,
 						  adding->lists.code_bytes};
+	QuantizerShape shape = list_shape(adding->format, &adding->lists);
 	LinkPart	part;
 	const char *text;
 
@@ -205,17 +218,17 @@ take_coded(ListAdding *adding, uint32 first)
 	for (uint32 i = 0; i < part.count; i++)
 	{
 		AddedRow   *added = &adding->added[first + i];
+		unsigned char *code =
+			adding->rows->codes + (Size) added->row * adding->lists.code_bytes;
 
 		added->list = *(const volatile uint32 *) &part.rows[i];
 		if (*(const volatile uint32 *) &part.slots[i] != added->slot ||
 			added->list >= adding->lists.lists)
-		{
-			adding->server->failed = ENGINE_INVALID;
-			adding->server->reason = "the server put another row, or into a list that does not exist";
-			return -1;
-		}
-		memcpy(adding->rows->codes + (Size) added->row * adding->lists.code_bytes,
-			   part.codes + (Size) i * adding->lists.code_bytes, adding->lists.code_bytes);
+			return server_lied(adding,
+							   "the server put another row, or into a list that does not exist");
+		memcpy(code, part.codes + (Size) i * adding->lists.code_bytes, adding->lists.code_bytes);
+		if (!quantizer_codes_valid(&shape, code, 1))
+			return server_lied(adding, "the server made a code that cannot be");
 	}
 	return part.count;
 }
@@ -258,7 +271,8 @@ code_by_server(ListAdding *adding)
 	FAULT_POINT("worker-list-coded");
 	channel = shared_channel((uint32) adding->server->channel);
 	distance = *(const volatile double *) &channel->out_distance;
-	if (*(const volatile uint32_t *) &channel->out_count != count || !(distance >= 0))
+	if (*(const volatile uint32_t *) &channel->out_count != count || !(distance >= 0) ||
+		!isfinite(distance))
 		return false;
 	for (uint32 done = 0; done < count; done += (uint32) came)
 	{

@@ -130,6 +130,31 @@ quantizer_encode(const Quantizer *quantizer, const float *centroid, const float 
 		scalar_encode(quantizer, centroid, rows, count, codes);
 }
 
+/* The error is infinite where a row has no code. */
+static bool
+numbers_valid(const CodeNumbers *numbers)
+{
+	return numbers->error >= 0 && isfinite(numbers->term) && isfinite(numbers->scale) &&
+		numbers->scale >= 0;
+}
+
+bool
+quantizer_codes_valid(const QuantizerShape *shape, const unsigned char *codes, size_t count)
+{
+	size_t		code_bytes = quantizer_code_bytes(shape);
+	size_t		at = code_bytes - numbers_bytes(shape);
+
+	for (size_t row = 0; row < count; row++, codes += code_bytes)
+	{
+		CodeNumbers numbers = {0};
+
+		memcpy(&numbers, codes + at, numbers_bytes(shape));
+		if (!numbers_valid(&numbers))
+			return false;
+	}
+	return true;
+}
+
 void
 quantizer_prepare(const Quantizer *quantizer, const float *query, void *tables)
 {

@@ -100,6 +100,13 @@ extern void quantizer_close(Quantizer *quantizer);
 extern void quantizer_encode(const Quantizer *quantizer, const float *centroid, const float *rows,
 							 size_t count, unsigned char *codes);
 
+/*
+ * Whether codes, which may be unaligned, end in numbers that an encoder writes:
+ * with any other, bounds would exclude rows that they must not.
+ */
+extern bool quantizer_codes_valid(const QuantizerShape *shape, const unsigned char *codes,
+								  size_t count);
+
 /* Make the tables of a query (dims). tables is aligned to 4. */
 extern void quantizer_prepare(const Quantizer *quantizer, const float *query, void *tables);
 

@@ -23,8 +23,7 @@
 
 /*
  * Bytes that a search may wait for beside the longest in flight: ten minutes at
- * that pace. Engines are ten times as fast at least, so that real work of as
- * many bytes takes a minute, and more searches than that share what they read.
+ * that pace, which engines exceed by far.
  */
 #define AHEAD_MOST		(UINT64_C(600) * SLOWEST_PACE)
 #define WALK_SLACK		8		/* a graph search reads at most this many times ef graph rows, and

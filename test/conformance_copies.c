@@ -1,9 +1,9 @@
 /*
  * conformance_copies.c
- *		Cases of many copies of a row among rows that are all different: every
- *		one of these finds itself, for every type and metric, though the copies,
- *		more than the list of a search holds, are nearer to it than all others.
- *		And who asks for the copies gets them.
+ *		Cases of many copies of a row among rows that are all different: these
+ *		find themselves nearly as well as beside one copy, for every type and
+ *		metric, though the copies, more than the list of a search holds, are
+ *		nearer to each than all others. A query for the copies gives them.
  */
 #include <stdio.h>
 #include <stdlib.h>

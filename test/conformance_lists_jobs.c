@@ -13,6 +13,7 @@
 #define LISTS	20
 #define DIMS	24
 #define FLIGHT	200
+#define FIRST_LINKS	20
 
 /* The rows of a world as lists have them. */
 static float *
@@ -358,6 +359,54 @@ lists_searched_beside_links(void)
 	}
 }
 
+/*
+ * Nor by queries that begin before there are centroids and reach the pending
+ * rows when a link has taken these into lists.
+ */
+static void
+lists_searched_beside_first_links(void)
+{
+	EngineQuery *queries = allocate(FLIGHT * sizeof(EngineQuery));
+	ListSpec	spec = lists_of(1, 4, DIMS);
+
+	for (uint32_t round = 0; round < FIRST_LINKS; round++)
+	{
+		World	   *world = world_create_lists(&spec, ELEMENT_FLOAT, METRIC_L2, DIMS, 600, 600,
+											   SHAPE_CLUSTERED);
+		EngineJob	link = {.kind = JOB_LINK, .mirror = world->mirror};
+		EngineJob	train = {.kind = JOB_TRAIN, .mirror = world->mirror, .count = 50, .rounds = 1};
+		JobProgress progress;
+		JobId		trained;
+		JobId		linked;
+		uint32_t	done = 0;
+
+		world_append(world, 600);
+		for (uint32_t i = 0; i < FLIGHT; i++)
+			list_query_init(&queries[i], world, 1, 4, ENGINE_RERANK_ALL,
+							world_vector(world, random_below(world->rows)));
+		trained = start_job(&train);
+		linked = start_job(&link);
+		queries_submit(queries, FLIGHT);
+		while (done < FLIGHT)
+		{
+			EngineQuery *completed[16];
+
+			done += queries_poll(completed, 16);
+		}
+		must(end_job(trained, &progress), &progress.error, "train");
+		must(end_job(linked, &progress), &progress.error, "link");
+		ops->job_release(engine, linked);
+		for (uint32_t i = 0; i < FLIGHT; i++)
+		{
+			SearchResult expected;
+			uint32_t	count = model_exact(world, &queries[i], world->rows, &expected);
+
+			check_equal("beside a first link", &queries[i], &expected, count);
+		}
+		world_drop(world);
+	}
+}
+
 /* The same rows and seed give the same floats, whatever the threads. */
 static void
 training_is_reproducible(void)
@@ -619,6 +668,7 @@ const Case list_job_cases[] = {
 	{"lists_loaded_answer_alike", loaded_lists_answer_alike, false},
 	{"lists_follow_changes", lists_follow_changes, false},
 	{"lists_searched_beside_links", lists_searched_beside_links, false},
+	{"lists_searched_beside_first_links", lists_searched_beside_first_links, false},
 	{"lists_training_is_reproducible", training_is_reproducible, false},
 	{"lists_refuse_what_is_wrong", lists_refuse_what_is_wrong, false},
 	{"lists_take_quantizers_that_there_are", lists_take_quantizers_that_there_are, false},

@@ -36,7 +36,7 @@ struct ListSearch
 {
 	Mirror	   *mirror;
 	Lists	   *lists;
-	bool		open;			/* there were centroids when the search began */
+	bool		open;			/* there were centroids once pending rows had been searched */
 	QueryTask **tasks;
 	uint32_t	count;			/* of queries */
 	float	   *vectors;		/* count * dims */
@@ -89,7 +89,6 @@ search_create(QueryTask *leader)
 		return NULL;
 	search->mirror = leader->entry->mirror;
 	search->lists = search->mirror->lists;
-	search->open = atomic_load_explicit(&search->lists->open, memory_order_acquire);
 	atomic_store(&search->shared, INFINITY);
 	for (QueryTask *task = leader; task != NULL; task = task->group)
 	{
@@ -139,12 +138,10 @@ visit_pending(void *context, uint32_t slot)
 	exact_consider(context, slot);
 }
 
-/* Search the pending rows, and make the query's tables. */
+/* Search the pending rows for a query. */
 static bool
-prepare_query(ListSearch *search, QueryTask *task, uint32_t number)
+search_pending(ListSearch *search, QueryTask *task, uint32_t number)
 {
-	uint32_t	dims = search->mirror->spec.dims;
-	float	   *vector = search->vectors + (size_t) number * dims;
 	ExactScan	pending;
 
 	search->tasks[number] = task;
@@ -155,14 +152,21 @@ prepare_query(ListSearch *search, QueryTask *task, uint32_t number)
 	mirror_visit_pending(search->mirror, task->in.rows, visit_pending, &pending);
 	search->npending[number] = pending.count;
 	task->counters.pending = task->counters.distances = pending.distances;
-	if (!search->open)
-		return true;
-	memcpy(vector, task->wide.elements, dims * sizeof(float));
+	return true;
+}
+
+/* Make a query's tables. */
+static void
+prepare_query(ListSearch *search, uint32_t number)
+{
+	uint32_t	dims = search->mirror->spec.dims;
+	float	   *vector = search->vectors + (size_t) number * dims;
+
+	memcpy(vector, search->tasks[number]->wide.elements, dims * sizeof(float));
 	if (search->mirror->spec.metric == METRIC_COSINE)
 		quantizer_make_unit(vector, dims);
 	quantizer_prepare(search->lists->quantizer, vector,
 					  search->tables + number * search->table_stride);
-	return true;
 }
 
 /*
@@ -477,9 +481,19 @@ query_run_lists(QueryTask *leader, uint32_t threads)
 	bool		ready = search != NULL;
 
 	for (QueryTask *task = leader; task != NULL && ready; task = task->group)
-		ready = prepare_query(search, task, number++);
+		ready = search_pending(search, task, number++);
+	/*
+	 * Not before: rows that a first training and link take from the pending map
+	 * are in lists by then, and would be in neither.
+	 */
+	if (ready)
+		search->open = atomic_load_explicit(&search->lists->open, memory_order_acquire);
 	if (ready && search->open)
+	{
+		for (number = 0; number < search->count; number++)
+			prepare_query(search, number);
 		ready = choose_all_lists(search) && (search->count == 1 || sort_pairs(search));
+	}
 	if (ready)
 		count_probes(search);
 	parts = ready ? parts_of(search, threads) : 1;

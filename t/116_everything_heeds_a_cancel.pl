@@ -96,7 +96,6 @@ sub placement_heeds
 placement_heeds('placement of spare copies', "gpuann_list_placement('placed_v', $units, 'spare')");
 placement_heeds('placement of spare copies in little room', "gpuann_list_placement('placed_v', $units, 'spare', 40000, $skewed)");
 placement_heeds('placement by work', "gpuann_list_placement('placed_v', $units, 'work', probes => $skewed)");
-placement_heeds('schedule of spare copies', "gpuann_list_schedule('placed_v', $units, 'spare', queries => 900, lists => 10, probes => $skewed)");
 cancelled('placement of spare copies', "SELECT gpuann_list_placement('placed_v', $units, 'spare') FROM generate_series(1, 10000)");
 $node->stop;
 

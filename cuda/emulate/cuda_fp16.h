@@ -5,22 +5,35 @@
 #ifndef GPUANN_EMULATE_CUDA_FP16_H
 #define GPUANN_EMULATE_CUDA_FP16_H
 
-#include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cuda_runtime.h>
 
+/* The float with these bits. */
+static inline float
+float_with_bits(uint32_t bits)
+{
+	float value;
+
+	memcpy(&value, &bits, sizeof(value));
+	return value;
+}
+
+/*
+ * Kernels of products spend most of their emulated time in conversions, hence
+ * bits and no ldexpf().
+ */
 struct __half
 {
 	uint16_t bits;
 
+	/* Exact: the product moves the exponent, of subnormals too. */
 	operator float() const
 	{
-		int exponent = (bits >> 10) & 31;
-		float fraction = (float) (bits & 0x3FF);
-		float value = exponent == 0	   ? ldexpf(fraction, -24)
-					  : exponent == 31 ? (fraction != 0 ? NAN : INFINITY)
-									   : ldexpf(fraction + 1024, exponent - 25);
+		uint32_t size = (uint32_t) (bits & 0x7FFF) << 13;
+		float	 value = size < 0x0F800000 ? float_with_bits(size) * 0x1p112f
+										   : float_with_bits(size | 0x7F800000);
 
 		return (bits & 0x8000) ? -value : value;
 	}
@@ -35,17 +48,23 @@ struct __half2
 static inline __half
 __float2half_rn(float value)
 {
-	float size = fabsf(value);
-	uint16_t sign = signbit(value) ? 0x8000 : 0;
-	int exponent = 0;
+	uint32_t bits, sign, size;
 
-	if (!(size < 65520))
-		return {(uint16_t) (sign | (size == size ? 0x7C00 : 0x7E00))};
-	(void) frexpf(size, &exponent);
-	if (size < 0x1p-14f)
-		return {(uint16_t) (sign | (uint16_t) rintf(ldexpf(size, 24)))};
-	return {(uint16_t) (sign | (((exponent + 14) << 10) +
-								(int) rintf(ldexpf(size, 11 - exponent)) - 1024))};
+	memcpy(&bits, &value, sizeof(bits));
+	sign = bits >> 16 & 0x8000;
+	size = bits & 0x7FFFFFFF;
+	if (size >= 0x477FF000) /* 65520 */
+		size = size <= 0x7F800000 ? 0x7C00 : 0x7E00;
+	else if (size < 0x38800000) /* 2^-14: in the sum the last bit is 2^-24 */
+	{
+		float sum = float_with_bits(size) + 0.5f;
+
+		memcpy(&size, &sum, sizeof(size));
+		size -= 0x3F000000;
+	}
+	else
+		size = ((size + 0xFFF + (size >> 13 & 1)) >> 13) - (112 << 10);
+	return {(uint16_t) (sign | size)};
 }
 
 static inline float2

@@ -23,7 +23,7 @@
 
 #define TILE_BYTES 128u /* of each vector */
 #define TILE_UNIT 16u
-#define TILE_STEPS 4u	/* per product, 32 bytes each */
+#define TILE_STEPS 4u /* per product, 32 bytes each */
 
 /* Offset of a unit of a tile's vector. */
 __device__ static inline uint32_t
@@ -212,23 +212,35 @@ tile_element(const unsigned char *tile, uint32_t vector, uint32_t element)
 	return (float) *(const T *) (tile + tile_place(vector, byte / TILE_UNIT) + byte % TILE_UNIT);
 }
 
+/* Each element is converted once: the emulated engine spends its time here. */
 template <typename T, int M, int N>
 static inline void
 multiply_tiles(float (*sums)[N][4], const unsigned char *rows, uint32_t first_row,
 			   const unsigned char *queries, uint32_t first_query)
 {
 	uint32_t lane = threadIdx.x % WARP;
+	float	 products[2 * M][2 * N];
 
 	for (uint32_t i = 0; i < 2 * M; i++)
 		for (uint32_t j = 0; j < 2 * N; j++)
-		{
-			uint32_t row = first_row + i * 8 + lane / 4;
-			uint32_t query = first_query + j / 2 * 8 + lane % 4 * 2 + j % 2;
+			products[i][j] = sums[i / 2][j / 2][i % 2 * 2 + j % 2];
+	for (uint32_t e = 0; e < TILE_BYTES / sizeof(T); e++)
+	{
+		float values[2 * N];
 
-			for (uint32_t e = 0; e < TILE_BYTES / sizeof(T); e++)
-				sums[i / 2][j / 2][i % 2 * 2 + j % 2] +=
-					tile_element<T>(rows, row, e) * tile_element<T>(queries, query, e);
+		for (uint32_t j = 0; j < 2 * N; j++)
+			values[j] = tile_element<T>(queries, first_query + j / 2 * 8 + lane % 4 * 2 + j % 2, e);
+		for (uint32_t i = 0; i < 2 * M; i++)
+		{
+			float value = tile_element<T>(rows, first_row + i * 8 + lane / 4, e);
+
+			for (uint32_t j = 0; j < 2 * N; j++)
+				products[i][j] += value * values[j];
 		}
+	}
+	for (uint32_t i = 0; i < 2 * M; i++)
+		for (uint32_t j = 0; j < 2 * N; j++)
+			sums[i / 2][j / 2][i % 2 * 2 + j % 2] = products[i][j];
 }
 
 #endif /* EMULATED */

@@ -159,6 +159,28 @@ run_tests() {
 	judge_run "$group" "$status" "$before" "$counted" "$log"
 }
 
+# Run a command as group $1, beside others, and count nothing yet.
+run_tests_only() {
+	local log status=0 began=$SECONDS
+	log=$TEST_LOGS/$(file_name "$1").log
+	shift
+
+	timeout --kill-after=20 "$TEST_SECONDS" "$@" >"$log" 2>&1 </dev/null || status=$?
+	echo "$status $((SECONDS - began))" >"$log.status"
+}
+
+# Count what run_tests_only has run as group $2, which prints what $1 understands.
+count_tests() {
+	local log status=99 took=0 before=$failed counted=$((passed + failed + skipped))
+
+	log=$TEST_LOGS/$(file_name "$2").log
+	read -r status took <"$log.status" || true
+	rm -f "$log.status"
+	count_lines "$2" < <("$1" <"$log")
+	judge_run "$2" "$status" "$before" "$counted" "$log"
+	printf '%6d s %s\n' "$took" "$2"
+}
+
 # Run the TAP tests in file $2, which make clusters of their own, as group $1, and count nothing yet. What waits has time even on a slow machine.
 #
 # Several may run at once: each has a directory of its own, and they share the locks by which PostgreSQL::Test reserves ports.

@@ -32,8 +32,8 @@ struct __half
 	operator float() const
 	{
 		uint32_t size = (uint32_t) (bits & 0x7FFF) << 13;
-		float	 value = size < 0x0F800000 ? float_with_bits(size) * 0x1p112f
-										   : float_with_bits(size | 0x7F800000);
+		float value = size < 0x0F800000 ? float_with_bits(size) * 0x1p112f
+										: float_with_bits(size | 0x7F800000);
 
 		return (bits & 0x8000) ? -value : value;
 	}

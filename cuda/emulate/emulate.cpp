@@ -84,12 +84,12 @@ struct Barrier;
 struct Fiber
 {
 	EmulatedThread self; /* first: emulate_current points here */
-	Context		   saved;
+	Context saved;
 	unsigned char *stack;
-	bool		   ended;
-	const Barrier *waits;	/* at this barrier, NULL: at none, */
-	uint64_t	   opened;	/* until it has been opened more often than this */
-	uint32_t	   ballots; /* it has taken part in */
+	bool ended;
+	const Barrier *waits; /* at this barrier, NULL: at none, */
+	uint64_t opened;	  /* until it has been opened more often than this */
+	uint32_t ballots;	  /* it has taken part in */
 };
 
 /*
@@ -104,18 +104,18 @@ struct Barrier
 };
 
 EmulatedThread *emulate_current;
-dim3			emulate_grid;
-dim3			emulate_block;
+dim3 emulate_grid;
+dim3 emulate_block;
 
-static Fiber	fibers[MAX_THREADS];
-static Barrier	block_barrier;
-static Barrier	warp_barriers[MAX_THREADS / WARP];
+static Fiber fibers[MAX_THREADS];
+static Barrier block_barrier;
+static Barrier warp_barriers[MAX_THREADS / WARP];
 static uint64_t exchanged[2][MAX_THREADS];
 static uint32_t votes[3][MAX_THREADS / WARP];
 alignas(16) static unsigned char shared_memory[SHARED_BYTES];
-static Context						scheduler;
+static Context scheduler;
 static const std::function<void()> *running_kernel;
-static uint64_t						progress;
+static uint64_t progress;
 
 static Fiber *
 current_fiber()
@@ -192,8 +192,8 @@ emulate_warp_barrier()
 uint64_t
 emulate_exchange(uint64_t value, unsigned int from)
 {
-	uint32_t  thread = emulate_current->thread_index.x;
-	Barrier	 *barrier = warp_barrier();
+	uint32_t thread = emulate_current->thread_index.x;
+	Barrier *barrier = warp_barrier();
 	uint64_t *places = exchanged[barrier->opened % 2];
 
 	places[thread] = value;
@@ -219,7 +219,7 @@ bool
 emulate_any_of_block(bool vote)
 {
 	static bool any;
-	bool		said;
+	bool said;
 
 	wait_at(&block_barrier);
 	any = false;
@@ -318,7 +318,7 @@ static void
 run_block(dim3 block_index, uint32_t threads)
 {
 	static uint32_t order[MAX_THREADS];
-	uint32_t		left = threads;
+	uint32_t left = threads;
 
 	block_barrier = {0, threads, 0};
 	for (uint32_t warp = 0; warp < threads / WARP; warp++)
@@ -385,8 +385,7 @@ emulate_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &k
 static size_t device_bytes; /* in use */
 
 #define DEVICE_BYTES ((size_t) 4 << 30)
-#define GARBAGE_BYTES \
-	((size_t) 4 << 20) /* of new memory that starts out with garbage; the rest is
+#define GARBAGE_BYTES ((size_t) 4 << 20) /* of new memory that starts out with garbage; the rest is
 										  * zero */
 #define GRANULARITY ((size_t) 64 << 10)
 
@@ -434,7 +433,7 @@ cudaMemGetInfo(size_t *free_bytes, size_t *total)
 
 /* Pinned memory, and addresses of the device: where they begin and end. */
 static std::map<const char *, const char *> copied_directly;
-static std::mutex							copied_lock;
+static std::mutex copied_lock;
 
 static void
 note_memory(const void *memory, size_t bytes)
@@ -456,7 +455,7 @@ bool
 emulate_is_pageable(const void *memory)
 {
 	std::lock_guard<std::mutex> held(copied_lock);
-	auto						after = copied_directly.upper_bound((const char *) memory);
+	auto after = copied_directly.upper_bound((const char *) memory);
 
 	return after == copied_directly.begin() || (const char *) memory >= std::prev(after)->second;
 }
@@ -497,7 +496,7 @@ cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *)
 
 /* The dynamic shared memory that kernels are allowed. */
 static std::map<const void *, size_t> allowed;
-static std::mutex					  allowed_lock;
+static std::mutex allowed_lock;
 
 cudaError_t
 cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute, int value)
@@ -517,7 +516,7 @@ void
 emulate_share(const void *kernel, size_t shared)
 {
 	std::lock_guard<std::mutex> held(allowed_lock);
-	auto						found = allowed.find(kernel);
+	auto found = allowed.find(kernel);
 
 	if (shared <= SHARED_UNASKED || (found != allowed.end() && shared <= found->second))
 		return;
@@ -605,11 +604,11 @@ unreserve(CUdeviceptr at, size_t size)
 struct Physical
 {
 	size_t size;
-	bool   host;
-	int	   uses;
+	bool host;
+	int uses;
 };
 
-static std::map<CUmemGenericAllocationHandle, Physical>	   physical;
+static std::map<CUmemGenericAllocationHandle, Physical> physical;
 static std::map<CUdeviceptr, CUmemGenericAllocationHandle> mappings;
 
 /*
@@ -620,7 +619,7 @@ static bool
 is_refused()
 {
 	const char *left = getenv("GPUANN_EMULATE_ALLOCATIONS");
-	long		n = left != NULL ? atol(left) : 1;
+	long n = left != NULL ? atol(left) : 1;
 
 	if (left != NULL && n > 0)
 		setenv("GPUANN_EMULATE_ALLOCATIONS", std::to_string(n - 1).c_str(), 1);
@@ -632,7 +631,7 @@ create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationP
 	   unsigned long long)
 {
 	static CUmemGenericAllocationHandle last;
-	bool								host = kind->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+	bool host = kind->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
 
 	if (is_refused() || (!host && device_bytes + size > DEVICE_BYTES))
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -693,7 +692,7 @@ cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned i
 	static const struct
 	{
 		const char *symbol;
-		void	   *function;
+		void *function;
 	} known[] = {{"cuMemAddressReserve", (void *) reserve},
 				 {"cuMemAddressFree", (void *) unreserve},
 				 {"cuMemCreate", (void *) create},

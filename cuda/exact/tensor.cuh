@@ -23,7 +23,7 @@
 
 #define TILE_BYTES 128u /* of each vector */
 #define TILE_UNIT 16u
-#define TILE_STEPS 4u /* per product, 32 bytes each */
+#define TILE_STEPS 4u	/* per product, 32 bytes each */
 
 /* Offset of a unit of a tile's vector. */
 __device__ static inline uint32_t
@@ -219,7 +219,7 @@ multiply_tiles(float (*sums)[N][4], const unsigned char *rows, uint32_t first_ro
 			   const unsigned char *queries, uint32_t first_query)
 {
 	uint32_t lane = threadIdx.x % WARP;
-	float	 products[2 * M][2 * N];
+	float products[2 * M][2 * N];
 
 	for (uint32_t i = 0; i < 2 * M; i++)
 		for (uint32_t j = 0; j < 2 * N; j++)

@@ -239,7 +239,7 @@ lists_limit_launch(const ListsStep *step, bool last)
 
 	if (lists_wide(launch->lists.shape))
 		LAUNCH(kernel, part.queries, THREADS, query_bytes(mirror), launch->stream, mirror, part,
-			   launch->rows_are_far ? 0 : MEASURED, last);
+			   launch->rows_on_host ? 0 : MEASURED, last);
 	else
 		LAUNCH(lists_limit_kernel, part.queries, THREADS, 0, launch->stream, part, last);
 	return cudaGetLastError();

@@ -29,7 +29,7 @@ struct ListsLaunch
 	uint32_t max_k;		 /* at most LISTS_MOST_K */
 	uint32_t max_probes; /* at most lists.lists */
 	uint32_t max_rerank; /* of those below LISTS_MOST_RERANK */
-	bool rows_are_far;	 /* some are in the host's memory: few are measured for a limit */
+	bool rows_on_host;	 /* some are in the host's memory: few are measured for a limit */
 	PendingLists pending; /* keys NULL: the search scans the pending rows itself */
 	size_t state_bytes;	 /* of batch.state: a launch takes its queries in parts that this serves */
 	uint32_t processors;

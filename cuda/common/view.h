@@ -150,7 +150,7 @@ may_answer(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &
  * block; the caller synchronises before anybody reads it.
  */
 __device__ static inline void
-bring_query(const BatchView &batch, DeviceQuery *asked)
+load_device_query(const BatchView &batch, DeviceQuery *asked)
 {
 	for (uint32_t i = threadIdx.x; i < sizeof(DeviceQuery) / sizeof(uint32_t); i += blockDim.x)
 		((uint32_t *) asked)[i] = ((const uint32_t *) &batch.queries[blockIdx.x])[i];

@@ -442,8 +442,8 @@ launch_again(const ListsStep *step, const ScanKernels &kernels)
 	cudaError_t error = lists_limit_launch(step, true);
 
 	if (error == cudaSuccess)
-		LAUNCH((global_tables ? kernels.global_tables : kernels.one), launch->processors * 2, THREADS,
-			   global_tables ? 0 : bytes, launch->stream, launch->mirror, launch->batch,
+		LAUNCH((global_tables ? kernels.global_tables : kernels.one), launch->processors * 2,
+			   THREADS, global_tables ? 0 : bytes, launch->stream, launch->mirror, launch->batch,
 			   launch->lists, step->part, AGAIN);
 	return error == cudaSuccess ? cudaGetLastError() : error;
 }

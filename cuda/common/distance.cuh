@@ -1,7 +1,7 @@
 /*
  * distance.cuh
  *		Distances between a query in shared memory and stored rows: the exact
- *		one of I10, and a fast one for walking a graph.
+ *		one of I10, and a fast one for graph traversal.
  *
  * Exact: two threads per row. Thread t takes elements 8 j + 4 t .. 8 j + 4 t +
  * 3, so its four sums are the accumulators 4 t .. 4 t + 3 of the definition,
@@ -13,12 +13,13 @@
  * Fast: a team of 8, 16 or 32 threads per row, 16 bytes per load, single
  * precision with fused multiply-add.
  *
- * Bits: 16 bytes per load and thread, counted; the team of the exact distance
- * is two threads, of the fast one as above. Bound: memory.
+ * Bits: 16 bytes per load and thread, population counts; a team of two threads
+ * for the exact distance, for the fast one as above. Bound: memory.
  *
- * The query is held as single precision, which holds float and half exactly, or
- * as bits, and is padded with zeros to a multiple of 8; rows are padded with
- * zeros to 16 bytes. Padding adds +0 to sums, which changes no bit of them.
+ * The query is held in single precision, which represents float and half
+ * exactly, or as bits, and is padded with zeros to a multiple of 8 elements;
+ * rows are padded with zeros to 16 bytes. Padding adds +0 to sums, which
+ * changes no bit of them.
  */
 #ifndef GPUANN_CUDA_DISTANCE_CUH
 #define GPUANN_CUDA_DISTANCE_CUH
@@ -28,11 +29,11 @@
 #include "cuda/common/view.h"
 
 #define EXACT_TEAM 2u
-#define EXACT_LANES 8u /* where few rows are to be measured soon */
+#define EXACT_LANES 8u /* threads per row where few rows are measured and latency counts */
 
 /*
- * What a pair of elements adds to a distance's sum. A kernel is made for a type
- * of element and a term.
+ * What a pair of elements adds to a distance's sum. Kernels are instantiated
+ * per element type and term.
  */
 enum Term
 {
@@ -60,7 +61,7 @@ term_of(Metric metric)
 	}
 }
 
-/* Rows of bits, as kernels see them: 16 bytes at a time. */
+/* 16 bytes of a bit vector: the element type of kernels for bits. */
 struct alignas(16) Bits
 {
 	uint32_t word[4];
@@ -68,7 +69,7 @@ struct alignas(16) Bits
 
 /*
  * All pairs of an element type and a term that have kernels: of(T, TERM) for
- * each, to fill a table; type_and_term says which entry is a mirror's.
+ * each, to fill a table; type_and_term() gives a mirror's index in it.
  */
 #define TYPES_AND_TERMS(of) \
 	{ \
@@ -79,7 +80,7 @@ struct alignas(16) Bits
 
 #define TYPES_AND_TERMS_COUNT 7
 
-/* The place of a pair in TYPES_AND_TERMS. */
+/* Index of a pair in TYPES_AND_TERMS. */
 static inline int
 type_and_term(ElementType type, Metric metric)
 {
@@ -88,7 +89,7 @@ type_and_term(ElementType type, Metric metric)
 
 /*
  * Bytes that a query takes in shared memory: single precision, or bits, padded
- * with zeros. A multiple of 16.
+ * with zeros to a multiple of 16.
  */
 __host__ __device__ static inline uint32_t
 query_bytes(const MirrorView &mirror)
@@ -98,7 +99,7 @@ query_bytes(const MirrorView &mirror)
 	return (mirror.dims + 7) / 8 * 8 * (uint32_t) sizeof(float);
 }
 
-/* Four stored elements, widened. */
+/* Four consecutive elements, converted to single precision. */
 __device__ static inline float4
 load4(const float *row, uint32_t element)
 {
@@ -115,7 +116,9 @@ load4(const __half *row, uint32_t element)
 	return make_float4(low.x, low.y, high.x, high.y);
 }
 
-/* Multiply and add, rounded separately. */
+/*
+ * sum + a * b, product and sum rounded separately: the CPU's result to the bit
+ */
 __device__ static inline double
 add_product(double sum, double a, double b)
 {
@@ -166,7 +169,10 @@ exact_sum(const Q *query, const T *row, uint32_t dims, bool active)
 			add_term<TERM>(&sum3, q.w, r.w);
 		}
 	}
-	/* (0+4), (1+5), (2+6), (3+7): a sum of two is the same in either order */
+	/*
+	 * (0+4), (1+5), (2+6), (3+7): addition commutes, so both threads of the
+	 * pair compute the same bits
+	 */
 	sum0 = __dadd_rn(sum0, __shfl_xor_sync(FULL_WARP, sum0, 1));
 	sum1 = __dadd_rn(sum1, __shfl_xor_sync(FULL_WARP, sum1, 1));
 	sum2 = __dadd_rn(sum2, __shfl_xor_sync(FULL_WARP, sum2, 1));
@@ -175,22 +181,19 @@ exact_sum(const Q *query, const T *row, uint32_t dims, bool active)
 }
 
 /*
- * The sum of eight lanes, one of I10's accumulators each; in all of them. Whole
- * warps.
+ * The sum over eight lanes, each of which has one of I10's accumulators; every
+ * lane gets it. Whole warps.
  */
 __device__ static inline double
 sum_of_eight(double sum)
 {
-	/* a sum of two is the same in either order */
+	/* addition commutes, so all eight lanes compute the same bits */
 	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 4));
 	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 2));
 	return __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 1));
 }
 
-/*
- * The exact distance that a sum stands for; squared norms matter for cosine
- * only.
- */
+/* The exact distance from a sum; squared norms are used for cosine only. */
 __device__ static inline double
 exact_finish(Metric metric, double sum, double query_norm, double row_norm)
 {
@@ -204,10 +207,10 @@ exact_finish(Metric metric, double sum, double query_norm, double row_norm)
 			return HUGE_VAL;
 		sum = __dsub_rn(1.0, __ddiv_rn(sum, norms));
 	}
-	return sum; /* NaN becomes infinity where it becomes a key */
+	return sum; /* key_of() turns NaN into infinity */
 }
 
-/* How many bits are in both of two vectors, and how many in one only. */
+/* Bits set in both of two vectors, and bits set in exactly one. */
 struct BitCounts
 {
 	uint32_t both;
@@ -222,8 +225,9 @@ count_bits(BitCounts *counts, const uint4 &a, const uint4 &b)
 }
 
 /*
- * The counts of a query and a row, in every thread of a team that reads 16
- * bytes each. The row may be on the chip. Called by whole warps.
+ * The bit counts of a query and a row, in every thread of a team that reads 16
+ * bytes each per step. ON_CHIP: the row is in shared memory, else it is read
+ * through the read-only cache. Called by whole warps.
  */
 template <bool ON_CHIP = false>
 __device__ static inline BitCounts
@@ -231,7 +235,7 @@ team_counts(const uint4 *query, const uint4 *row, uint32_t stride, bool active, 
 {
 	BitCounts counts = {0, 0};
 
-	/* four at a time, graph_search.cu by rows has too few registers */
+	/* unroll 2, not 4: at 4 graph_search.cu runs out of registers */
 	if (active)
 #pragma unroll 2
 		for (uint32_t chunk = threadIdx.x & (team - 1); chunk < stride / 16; chunk += team)
@@ -244,7 +248,7 @@ team_counts(const uint4 *query, const uint4 *row, uint32_t stride, bool active, 
 	return counts;
 }
 
-/* The distance that counts stand for. */
+/* The exact distance from bit counts. */
 __device__ static inline double
 bits_finish(Metric metric, BitCounts counts)
 {
@@ -255,10 +259,10 @@ bits_finish(Metric metric, BitCounts counts)
 	return __dsub_rn(1.0, __ddiv_rn((double) counts.both, (double) (counts.both + counts.one)));
 }
 
-/* A query in shared memory, ready for distances. */
+/* A query in shared memory, ready to be compared with rows. */
 struct QueryVector
 {
-	const float *elements; /* of Bits: their bytes */
+	const float *elements; /* or, of bits, their bytes */
 	double norm;		  /* squared, as I10 sums it; cosine only */
 	float inverse_length; /* cosine only */
 };
@@ -281,9 +285,9 @@ widen_query(const MirrorView &mirror, const Bits *stored, float *elements)
 }
 
 /*
- * A query whose elements are in shared memory, after a barrier: its norm is
- * computed if the metric wants it. All threads of the block; norm_place is a
- * shared double.
+ * Describe a query whose elements are in shared memory, after a barrier;
+ * computes its squared norm for cosine. All threads of the block; norm_place is
+ * a shared double.
  */
 __device__ static inline QueryVector
 query_of(const MirrorView &mirror, const float *elements, double *norm_place)
@@ -307,7 +311,10 @@ query_of(const MirrorView &mirror, const float *elements, double *norm_place)
 	return query;
 }
 
-/* Bring a query into shared memory, widened and padded; else as query_of(). */
+/*
+ * Copy a query to shared memory, converted to single precision and padded; then
+ * as query_of().
+ */
 template <typename T>
 __device__ static inline QueryVector
 load_query(const MirrorView &mirror, const unsigned char *stored, float *elements,
@@ -325,7 +332,7 @@ row_of(const MirrorView &mirror, uint32_t slot)
 	return (const T *) (mirror.vectors + (size_t) slot * mirror.stride);
 }
 
-/* The exact distance of elements that are numbers. */
+/* The exact distance of float and half rows. */
 template <typename T, int TERM>
 struct ExactMeasure
 {
@@ -368,9 +375,9 @@ exact_key(const MirrorView &mirror, const QueryVector &query, uint32_t slot, boo
 }
 
 /*
- * The exact sum over the elements of a query and a row, STEP and ROW_STEP
- * places apart, by eight lanes, one of the definition's accumulators each; in
- * all of them. Whole warps.
+ * The exact sum over the elements of a query and a row, which lie STEP and
+ * ROW_STEP elements apart, by eight lanes with one of I10's accumulators each;
+ * every lane gets it. Whole warps.
  */
 template <int TERM, uint32_t STEP, uint32_t ROW_STEP, int UNROLLED, typename T>
 __device__ static inline double
@@ -388,9 +395,9 @@ wide_sum(const float *query, const T *row, uint32_t dims, bool active)
 }
 
 /*
- * The exact key of a row, which lies in memory or on the chip, by eight lanes;
- * in all of them. With few rows that is done sooner than by pairs, which read
- * most at a time. Whole warps.
+ * The exact key of a row in global or (ON_CHIP) shared memory, by eight lanes;
+ * every lane gets it. With few rows this has less latency than pairs of
+ * threads, whose strength is throughput. Whole warps.
  */
 template <typename T, int TERM, bool ON_CHIP, uint32_t STEP = 1>
 struct WideMeasure
@@ -422,8 +429,8 @@ struct WideMeasure<Bits, TERM_BITS, ON_CHIP, 1>
 };
 
 /*
- * Threads per row for the fast distance: enough for long rows, few enough that
- * short ones keep all of them busy.
+ * Threads per row for the fast distance: enough to read long rows in few steps,
+ * few enough that no lane idles on short ones.
  */
 __host__ __device__ static inline uint32_t
 fast_team(uint32_t row_bytes)
@@ -480,9 +487,7 @@ fast_chunk(float sum, const float *query, const uint4 &raw, const __half *)
 	return fast_pair<TERM>(sum, q1.z, q1.w, raw.w);
 }
 
-/*
- * The sum of a fast distance, in every thread of a team. Called by whole warps.
- */
+/* The sum of a fast distance, in every thread of a team. Whole warps. */
 template <typename T, int TERM>
 __device__ static inline float
 fast_sum(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active,
@@ -505,7 +510,7 @@ fast_sum(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool
 	return sum;
 }
 
-/* The fast distance of elements that are numbers. */
+/* The fast distance of float and half rows. */
 template <typename T, int TERM>
 struct FastMeasure
 {
@@ -544,10 +549,7 @@ struct FastMeasure<Bits, TERM_BITS>
 	}
 };
 
-/*
- * The fast distance of a slot's row, in every thread of a team. Called by whole
- * warps.
- */
+/* The fast distance of a slot's row, in every thread of a team. Whole warps. */
 template <typename T, int TERM>
 __device__ static inline float
 fast_distance(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active,
@@ -557,8 +559,8 @@ fast_distance(const MirrorView &mirror, const QueryVector &query, uint32_t slot,
 }
 
 /*
- * A fast distance as an unsigned number of the same order: -0 is +0, NaN is
- * infinity.
+ * A fast distance as an unsigned integer of the same order: -0 equals +0, NaN
+ * counts as infinity.
  */
 __device__ static inline uint32_t
 fast_key(float distance)

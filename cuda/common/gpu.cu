@@ -1,6 +1,6 @@
 /*
  * gpu.cu
- *		Checking calls of CUDA, and the clock.
+ *		Checking calls of CUDA, and the monotonic clock.
  */
 #include <stdio.h>
 #include <time.h>

@@ -1,11 +1,11 @@
 /*
  * gpu.h
- *		CUDA as this zone uses it: one way to launch, one way to check.
+ *		Wrappers around the CUDA runtime: launches, checked calls, shared memory
+ *		sizes, carving arrays out of one allocation.
  *
- * The same sources compile with nvcc, and with a C++ compiler against emulate/,
- * where kernels run on the processor one block after another: that is how
- * kernels are tested on machines without a GPU. EMULATED tells the few places
- * that differ.
+ * The same sources compile with nvcc, and as plain C++ against cuda/emulate,
+ * which runs kernels on the processor for tests on machines without a GPU.
+ * EMULATED marks the few places that differ.
  */
 #ifndef GPUANN_CUDA_GPU_H
 #define GPUANN_CUDA_GPU_H
@@ -35,9 +35,9 @@ extern "C"
 #define WARP 32u
 
 /*
- * The first CUDA error of an engine. After it the engine answers ENGINE_FAILED
- * to everything: a device error is sticky, and the process that met one is to
- * end.
+ * The first CUDA error of a device. Device errors are sticky: from then on
+ * every function of the engine returns ENGINE_FAILED, and the process should
+ * exit.
  */
 struct Failure
 {
@@ -45,9 +45,12 @@ struct Failure
 	char text[200];
 };
 
-/* Check a CUDA call: true when it succeeded, else the failure is recorded. */
+/*
+ * Check the result of a CUDA call: true on success; false if it, or any call
+ * before it on this device, failed. The first error is recorded.
+ */
 extern bool gpu_check(Failure *failure, cudaError_t error, const char *what);
-/* Say why an engine failed, and return ENGINE_FAILED. */
+/* Write the recorded error to *error and return ENGINE_FAILED. */
 extern EngineStatus gpu_failed(const Failure *failure, EngineError *error);
 
 #define GPU(failure, call) gpu_check((failure), (call), #call)
@@ -55,7 +58,9 @@ extern EngineStatus gpu_failed(const Failure *failure, EngineError *error);
 /* Microseconds of the monotonic clock. */
 extern uint64_t clock_us(void);
 
-/* Let a kernel (NULL: none) have so much dynamic shared memory. */
+/*
+ * Raise a kernel's limit of dynamic shared memory to `bytes`; NULL: no kernel.
+ */
 template <typename... Arguments>
 static inline cudaError_t
 allow_shared(void (*kernel)(Arguments...), size_t bytes)
@@ -66,7 +71,7 @@ allow_shared(void (*kernel)(Arguments...), size_t bytes)
 									  cudaFuncAttributeMaxDynamicSharedMemorySize, (int) bytes);
 }
 
-/* Likewise all kernels of a table. */
+/* The same for every kernel of a table. */
 template <typename Kernels, size_t COUNT>
 static inline cudaError_t
 allow_shared(Kernels (&kernels)[COUNT], size_t bytes)
@@ -101,7 +106,11 @@ round_up(size_t n, size_t unit)
 	return (n + unit - 1) / unit * unit;
 }
 
-/* Take an array of `count` from *at on, which moves to the next 256 bytes. */
+/*
+ * Carve an array of `count` elements out of the memory at *at, and advance *at
+ * to the next multiple of 256 bytes. With *at starting at a dummy address it
+ * measures a layout.
+ */
 template <typename T = unsigned char>
 static inline T *
 carve(unsigned char **at, size_t count)

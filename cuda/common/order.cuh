@@ -1,17 +1,17 @@
 /*
  * order.cuh
- *		The order of answers on the device: keys, and sorted lists that a block
- *		keeps.
+ *		The order of answers on the device: keys, and sorted lists kept by a
+ *		block.
  *
  * A distance becomes a 64-bit key whose unsigned order is the order of
- * distances: -0 equals +0, infinity is last, NaN is infinity. NO_KEY is behind
- * every distance and fills empty places. Entries are ordered by (key, slot), as
- * engine_before has it.
+ * distances: -0 equals +0, infinity is last, NaN counts as infinity. NO_KEY
+ * sorts after every distance and fills unused places. Entries are ordered by
+ * (key, slot), as in engine_before().
  *
  * Block routines are called by all threads of a block, with equal arguments,
  * and end with a barrier. Lists live in shared or global memory. Sorting n =
- * 2^p entries takes p (p + 1) / 2 rounds, few entries two; merging m sorted
- * entries into n takes two binary searches per entry and one barrier.
+ * 2^p entries takes p (p + 1) / 2 rounds, up to 128 entries two; merging m
+ * sorted entries into n takes two binary searches per entry and one barrier.
  */
 #ifndef GPUANN_CUDA_ORDER_CUH
 #define GPUANN_CUDA_ORDER_CUH
@@ -21,8 +21,8 @@
 typedef unsigned long long Key;
 
 #define NO_KEY 0xFFFFFFFFFFFFFFFFull
-#define SLOT_MASK 0x7FFFFFFFu /* slots are below 2^31: the bit above them
-							   * does not count in an order */
+#define SLOT_MASK 0x7FFFFFFFu /* slots are below 2^31: the bit above may mark entries and takes no
+							   * part in their order */
 
 /* The key of a distance. */
 __host__ __device__ static inline Key
@@ -38,7 +38,7 @@ key_of(double distance)
 	return (as.bits >> 63) ? ~as.bits : as.bits | 0x8000000000000000ull;
 }
 
-/* The distance that a key stands for. */
+/* The distance of a key. */
 __host__ __device__ static inline double
 distance_of(Key key)
 {
@@ -58,17 +58,14 @@ entry_before(Key key_a, uint32_t slot_a, Key key_b, uint32_t slot_b)
 	return key_a != key_b ? key_a < key_b : slot_a < slot_b;
 }
 
-/*
- * Parallel arrays of entries: keys, and what they are the keys of, as a rule
- * slots.
- */
+/* Parallel arrays of entries: keys and their values, usually slots. */
 struct Entries
 {
 	Key *key;
 	uint32_t *slot;
 };
 
-/* How many of n sorted entries are before (key, slot). */
+/* The number of n sorted entries that come before (key, slot). */
 __host__ __device__ static inline uint32_t
 entries_before(const Entries &entries, uint32_t n, Key key, uint32_t slot)
 {
@@ -87,12 +84,12 @@ entries_before(const Entries &entries, uint32_t n, Key key, uint32_t slot)
 	return low;
 }
 
-#define SORT_BY_COUNTING 128u /* up to here, at a thread each, counting has fewer steps than a
-							   * network has barriers */
+#define SORT_BY_COUNTING 128u /* up to this many, one per thread, counting ranks takes fewer steps
+							   * than a sorting network has barriers */
 
 /*
- * Sort n entries, at most one per thread: the place of each is how many are
- * before it.
+ * Sort n entries, at most one per thread: an entry's place is the number of
+ * entries before it.
  */
 __device__ static inline void
 block_sort_few(const Entries &entries, uint32_t n)
@@ -112,7 +109,7 @@ block_sort_few(const Entries &entries, uint32_t n)
 			Key other = entries.key[j];
 			uint32_t other_slot = entries.slot[j];
 
-			/* only what fills empty places is there twice */
+			/* only fillers of unused places are duplicates */
 			place += entry_before(other, other_slot, key, slot) ||
 					 (other == key && other_slot == slot && j < i);
 		}
@@ -160,7 +157,7 @@ block_sort(const Entries &entries, uint32_t n)
 		}
 }
 
-/* Fill places [from, to) with what is behind every entry. No barrier. */
+/* Fill places [from, to) with entries that sort last. No barrier. */
 __device__ static inline void
 block_fill(const Entries &entries, uint32_t from, uint32_t to)
 {
@@ -172,8 +169,8 @@ block_fill(const Entries &entries, uint32_t from, uint32_t to)
 }
 
 /*
- * Merge two sorted lists without common entries into out, which is neither, and
- * keep the first room of them; returns how many.
+ * Merge two sorted lists without common entries into `out`, which overlaps
+ * neither, and keep the first `room` of them; returns the number kept.
  */
 __device__ static inline uint32_t
 block_merge(const Entries &list, uint32_t nlist, const Entries &add, uint32_t nadd,
@@ -208,17 +205,17 @@ block_merge(const Entries &list, uint32_t nlist, const Entries &add, uint32_t na
 }
 
 /*
- * A sorted list that keeps its best `room`, with a second place of the same
- * size: merging reads one and writes the other.
+ * A sorted list of the best `room` entries, double-buffered: a merge reads
+ * `now`, writes `next` and swaps the two.
  */
 struct BestList
 {
-	Entries now; /* the best so far */
+	Entries now; /* the best so far, sorted */
 	Entries next;
 	uint32_t count;
 	uint32_t room;
 
-	/* Whether an entry would enter. */
+	/* Whether an entry would be among the best `room`. */
 	__device__ bool
 	takes(Key key, uint32_t slot) const
 	{
@@ -229,8 +226,8 @@ struct BestList
 	}
 
 	/*
-	 * Merge n sorted entries, none of which is in the list, in. All threads of
-	 * the block, after a barrier.
+	 * Merge n sorted entries, none of which is in the list, into it. All
+	 * threads of the block, after a barrier behind the writes of `add`.
 	 */
 	__device__ void
 	merge(const Entries &add, uint32_t n)
@@ -243,14 +240,17 @@ struct BestList
 	}
 };
 
-/* Bytes of n entries, and where they lie. */
+/* Bytes of n entries in memory. */
 __host__ __device__ static inline size_t
 entries_bytes(uint32_t n)
 {
 	return (size_t) n * (sizeof(Key) + sizeof(uint32_t));
 }
 
-/* Entries in memory at *at, which moves on; n is even. */
+/*
+ * Lay n entries out at *at, which advances; n is even, so that keys behind them
+ * stay aligned.
+ */
 __device__ static inline Entries
 entries_at(unsigned char **at, uint32_t n)
 {

@@ -1,9 +1,10 @@
 /*
  * sort.cu
- *		Sorting entries by CUB's radix sort: about ten passes of 24 bytes.
- *		Bound: memory.
+ *		Sorting entries with CUB's radix sort: about ten passes of 24 bytes per
+ *		entry. Bound: memory.
  *
- * Called by exact.cu for many results, by link.cu for edges back.
+ * Called by exact.cu for more than 1,024 results, and by link_rows.cu for
+ * reverse edges.
  */
 #include <math.h>
 

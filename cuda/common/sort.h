@@ -1,7 +1,7 @@
 /*
  * sort.h
- *		Sorting entries in device memory: the one place that takes CUB's radix
- *		sort, which is long to compile.
+ *		Sorting entries in device memory: the one place that includes CUB's
+ *		radix sort, which is slow to compile.
  */
 #ifndef GPUANN_CUDA_SORT_H
 #define GPUANN_CUDA_SORT_H

@@ -1,7 +1,7 @@
 /*
  * view.h
- *		What kernels get to see: a mirror's arrays with the counts captured for
- *		a batch, and the queries of the batch.
+ *		Kernel arguments: a mirror's arrays with the counts captured for a
+ *		batch, and the queries of the batch.
  */
 #ifndef GPUANN_CUDA_VIEW_H
 #define GPUANN_CUDA_VIEW_H
@@ -9,18 +9,20 @@
 #include "cuda/common/order.cuh"
 
 /*
- * A mirror as a batch sees it. Rows are padded with zeros to 16 bytes. Passed
- * to kernels by value.
+ * A mirror as one batch sees it: device pointers, and counts captured when the
+ * batch starts, so rows published later are invisible to it. Rows are padded
+ * with zeros to 16 bytes. Passed to kernels by value.
  */
 struct MirrorView
 {
 	const unsigned char *vectors;
 	const uint32_t *versions;
-	const uint32_t *dead; /* bitmap: dead or absent */
+	const uint32_t *dead; /* bitmap over slots: dead or absent */
 	const uint32_t *graph;
-	const double *norms; /* where has_norms: squared norms, as I10 sums them */
+	const double *norms; /* squared norms, summed as I10 says; only if has_norms() */
 	const uint32_t *seeds;
-	const uint32_t *pending; /* each slot at most once; dead ones may be among them */
+	const uint32_t *pending; /* slots outside graph and lists, each at most once; may include dead
+							  * ones */
 	uint32_t rows;
 	uint32_t nseeds;
 	uint32_t npending;
@@ -29,23 +31,24 @@ struct MirrorView
 	uint32_t degree;
 	ElementType type;
 	Metric metric;
-	const signed char *codes; /* a byte per element (quantizer.h); NULL: none that may be walked */
+	const signed char *codes; /* a byte per element (quantizer.h); NULL: searches have no codes to
+							   * walk */
 	const float *code_offsets;
 	float code_steps;
 	uint32_t code_stride;
-	const float2 *code_scales; /* of rotated codes: a row's step and term (Int8Scale); NULL: codes
-							    * are not rotated and have one scale */
+	const float2 *code_scales; /* rotated codes: step and term (Int8Scale) of each row; NULL: codes
+							    * are not rotated and share one scale */
 	const uint32_t *rotation;  /* src/engine/quantizer/rotation.h */
-	const uint32_t *pivots; /* npivots numbers from 0 on, then a list of `degree` slots for each
-							 * (entry_points.h) */
+	const uint32_t *pivots; /* numbers 0 to npivots - 1, then a list of `degree` slots for each
+							 * pivot (entry_points.h) */
 	const signed char *pivot_codes; /* of code_stride bytes each */
 	const float2 *pivot_scales;
-	uint32_t npivots;		/* 0: there are none */
+	uint32_t npivots;		/* 0: no lists of entry points */
 };
 
 /*
- * Whether a mirror has norms: distances of cosine, and limits of what is
- * cheaply compared.
+ * Whether a mirror stores squared norms: cosine distances and the error bounds
+ * of cheap products need them.
  */
 static inline bool
 has_norms(ElementType type, Metric metric)
@@ -54,37 +57,37 @@ has_norms(ElementType type, Metric metric)
 }
 
 /*
- * One query of a batch. Offsets are into the batch's arrays. Read 16 bytes at a
- * time.
+ * One query of a batch, copied by kernels as 32-bit words. Offsets are into the
+ * batch's arrays.
  */
 struct alignas(16) DeviceQuery
 {
 	Key beyond_key;
 	uint64_t vector;   /* bytes */
-	uint64_t admitted; /* words of the batch's bitmaps: bit s set: slot s may be an answer */
+	uint64_t admitted; /* words; bit s set: slot s may be an answer */
 	uint32_t beyond_slot;
 	uint32_t has_beyond;
 	uint32_t has_admitted;
-	uint32_t admitted_slots; /* bits there are */
-	uint32_t admit_others;	 /* whether slots at and above these may be answers */
+	uint32_t admitted_slots; /* bits in the bitmap */
+	uint32_t admit_others;	 /* whether slots at or above admitted_slots may be answers */
 	uint32_t k;
 	union
 	{
 		uint32_t ef;
-		uint32_t probes; /* of lists */
+		uint32_t probes; /* searches of lists */
 	};
 	union
 	{
 		uint32_t seeds;
-		uint32_t rerank; /* of lists: as EngineQuery's */
+		uint32_t rerank; /* searches of lists: as in EngineQuery */
 	};
 	uint32_t max_iterations;
-	uint32_t results; /* first place in the batch's results */
-	uint32_t trace;	  /* first place in the batch's traces */
+	uint32_t results; /* index of its first place in the batch's results */
+	uint32_t trace;	  /* index of its first place in the batch's traces */
 	uint32_t trace_room;
 };
 
-/* What a kernel says of one query. */
+/* Counters that a kernel returns for one query. */
 struct DeviceHead
 {
 	uint32_t count;
@@ -93,13 +96,13 @@ struct DeviceHead
 	uint32_t distances;
 	uint32_t iterations;
 	uint32_t pending;
-	uint32_t reached; /* with answers apart: of these, how many lie within what the list has
-					   * reached */
+	uint32_t reached; /* with answers in a list of their own (a bitmap or a bound): those within the
+					   * distance that the search list reached */
 };
 
 /*
- * The arrays of a batch, in device memory; what graph searches write (heads,
- * results, traces) is pinned memory of the host.
+ * The arrays of a batch, in device memory; graph searches have heads, results
+ * and traces in mapped pinned memory instead, and write them there.
  */
 struct BatchView
 {
@@ -109,11 +112,12 @@ struct BatchView
 	DeviceHead *heads;
 	SearchResult *results;
 	uint32_t *traces;
-	uint32_t *ended;	/* device memory: queries of the batch that have ended; 0 between batches */
-	uint32_t *flag;		/* pinned: becomes `generation` when all have, and what they wrote is
-						 * there */
+	uint32_t *ended;	/* device memory: queries of this batch that have finished; 0 between
+						 * batches */
+	uint32_t *flag;		/* pinned: set to `generation` when all have finished and their answers are
+						 * visible to the host */
 	uint32_t generation;
-	unsigned char *state; /* lists and sets that shared memory does not hold; tables of exact
+	unsigned char *state; /* lists and visited sets beyond shared memory; tables of exact
 						   * searches */
 	uint64_t state_stride;
 };
@@ -125,8 +129,8 @@ bit_of(const uint32_t *words, uint32_t slot)
 }
 
 /*
- * Whether a slot may be an answer of a query: alive, not excluded, not filtered
- * out.
+ * Whether a slot may be an answer of a query: alive, and admitted by its bitmap
+ * if it has one.
  */
 __device__ static inline bool
 may_answer(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &query,
@@ -142,17 +146,20 @@ may_answer(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &
 }
 
 /*
- * Bring a block's query into shared memory. All threads of a block; a barrier
- * is to follow.
+ * Copy the block's query (blockIdx.x) into shared memory. All threads of a
+ * block; the caller synchronises before anybody reads it.
  */
 __device__ static inline void
-bring_query(const BatchView &batch, DeviceQuery *asked)
+load_device_query(const BatchView &batch, DeviceQuery *asked)
 {
 	for (uint32_t i = threadIdx.x; i < sizeof(DeviceQuery) / sizeof(uint32_t); i += blockDim.x)
 		((uint32_t *) asked)[i] = ((const uint32_t *) &batch.queries[blockIdx.x])[i];
 }
 
-/* Write the entries of a list to a query's results. All threads of a block. */
+/*
+ * Write the entries of a sorted list, with their slots' versions, to a query's
+ * results. All threads of a block.
+ */
 __device__ static inline void
 write_best(const MirrorView &mirror, SearchResult *results, const BestList &best)
 {
@@ -167,8 +174,12 @@ write_best(const MirrorView &mirror, SearchResult *results, const BestList &best
 }
 
 /*
- * A block's query has been answered: all that it wrote is there before the
- * batch's flag is raised. All threads of a block.
+ * Count the block's query as finished; the block that finishes the last of
+ * `queries` raises the batch's flag. The host polls the flag in pinned memory:
+ * the first fence makes this block's answers visible to it before the query is
+ * counted, the second orders the other blocks' answers, which the atomic
+ * counter has shown to be fenced, before the flag. `ended` is back at 0 by
+ * then, for the stream's next batch. All threads of a block.
  */
 __device__ static inline void
 end_query(const BatchView &batch, uint32_t queries)
@@ -187,7 +198,7 @@ end_query(const BatchView &batch, uint32_t queries)
 	*(volatile uint32_t *) batch.flag = batch.generation;
 }
 
-/* Whether an entry is behind the query's bound. */
+/* Whether an entry comes after the query's (distance, slot) bound. */
 __device__ static inline bool
 is_beyond(const DeviceQuery &query, Key key, uint32_t slot)
 {

@@ -1,6 +1,6 @@
 /*
  * cuda.h
- *		The driver's types that the arena names, for compiling without CUDA.
+ *		The driver's types that the arena uses, for compiling without CUDA.
  */
 #ifndef GPUANN_EMULATE_CUDA_H
 #define GPUANN_EMULATE_CUDA_H
@@ -50,7 +50,7 @@ typedef struct CUmemAccessDesc
 	int flags;
 } CUmemAccessDesc;
 
-/* Vectors in memory, of which boxes are copied (wgmma.cuh). */
+/* Vectors in memory, from which boxes are copied (wgmma.cuh). */
 typedef struct CUtensorMap
 {
 	const unsigned char *base;

@@ -1,6 +1,6 @@
 /*
  * cuda_fp16.h
- *		Half precision as kernels use it: reading, and rounding to it.
+ *		Half precision as kernels use it: conversion from and to float.
  */
 #ifndef GPUANN_EMULATE_CUDA_FP16_H
 #define GPUANN_EMULATE_CUDA_FP16_H
@@ -44,7 +44,7 @@ struct __half2
 	__half x, y;
 };
 
-/* The nearest half, the even one of two. */
+/* Round to the nearest half, ties to even. */
 static inline __half
 __float2half_rn(float value)
 {

@@ -1,16 +1,17 @@
 /*
  * cuda_runtime.h
- *		Enough of CUDA to run this zone's kernels and host code on a processor:
+ *		Enough of CUDA to run these kernels and their host code on a processor,
  *		for tests on machines without a GPU.
  *
- * A launch runs its blocks one after another, on a thread that is the device.
- * The threads of a block are coroutines: one runs until it meets a barrier or a
- * warp exchange, then the next. So whatever a kernel computes is computed,
- * divergent barriers hang visibly (the scheduler finds nobody to run, and
- * aborts), but races between barriers may pass unseen, in another order of
- * threads (GPUANN_EMULATE_ORDER) fewer: those are for compute-sanitizer.
- * Streams run one piece of work at a time, those of different streams in random
- * order (streams.cpp). Warp exchanges take whole warps only.
+ * A launch runs its blocks one after another, on one thread that stands for the
+ * device. The threads of a block are coroutines: each runs until it reaches a
+ * barrier or a warp exchange, then the next one runs. So a kernel's results are
+ * computed, and divergent barriers are detected (the scheduler finds no
+ * runnable thread, and aborts), but races between barriers may go undetected,
+ * fewer of them with another order of threads (GPUANN_EMULATE_ORDER):
+ * compute-sanitizer finds those. Streams execute one item at a time, those of
+ * different streams in random order (streams.cpp). Warp exchanges require whole
+ * warps.
  */
 #ifndef GPUANN_EMULATE_CUDA_RUNTIME_H
 #define GPUANN_EMULATE_CUDA_RUNTIME_H
@@ -68,8 +69,8 @@ extern uint64_t emulate_exchange(uint64_t value, unsigned int from);
 extern uint32_t emulate_ballot(bool vote);
 extern bool emulate_any_of_block(bool vote);
 /*
- * A thread waits for others to change memory: it says so again and again, and
- * they that something has changed.
+ * Busy waiting: a thread that waits for others to change memory calls the first
+ * in its loop, and the thread that changes it the second.
  */
 extern void emulate_pause();
 extern void emulate_changed();
@@ -150,7 +151,7 @@ __clz(int bits)
 	return bits == 0 ? 32 : __builtin_clz((unsigned int) bits);
 }
 
-/* The sum of four products of signed bytes. */
+/* sum + the four products of signed bytes. */
 static inline int
 __dp4a(int a, int b, int sum)
 {
@@ -245,7 +246,7 @@ __ffsll(long long bits)
 	return __builtin_ffsll(bits);
 }
 
-/* the sources are compiled with contraction off */
+/* contraction to fma is disabled by the compiler's options */
 #define __dadd_rn(a, b) ((a) + (b))
 #define __dsub_rn(a, b) ((a) - (b))
 #define __dmul_rn(a, b) ((a) * (b))
@@ -363,18 +364,21 @@ struct cudaDeviceProp
 	int pciDomainID, pciBusID, pciDeviceID;
 };
 
-/* Let a stream do something in its turn. */
+/* Append a work item to a stream. */
 extern void emulate_enqueue(cudaStream_t stream, std::function<void()> act);
 
-/* A kernel is launched with so much dynamic shared memory: may it be? */
+/* Check that a kernel may be launched with this much dynamic shared memory. */
 extern void emulate_share(const void *kernel, size_t shared);
 
-/* The device hangs from now on; copies from or to ordinary memory so far. */
+/*
+ * Make the device hang from now on; number of copies from or to pageable memory
+ * so far.
+ */
 extern void emulate_stall();
 extern std::atomic<unsigned long> emulate_pageable;
 extern bool emulate_is_pageable(const void *memory);
 
-/* Launch a kernel: arguments are copied now, as a launch does. */
+/* Launch a kernel: arguments are copied at the call, as on a device. */
 template <typename... P, typename... A>
 static inline void
 emulate_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,

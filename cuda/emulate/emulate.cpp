@@ -3,11 +3,11 @@
  *		Kernels as coroutines, and a device made of ordinary memory. See
  *		cuda_runtime.h; streams are in streams.cpp.
  *
- * GPUANN_EMULATE_ALLOCATIONS=n in the environment lets the driver refuse
- * physical memory after n allocations. GPUANN_EMULATE_ORDER says in what order
- * the threads of a block run between barriers: `reverse`, the last first, or
- * the seed of random orders. Blocks then run the last first. What a kernel
- * computes otherwise then lacks a barrier.
+ * GPUANN_EMULATE_ALLOCATIONS=n in the environment makes the driver refuse
+ * physical memory after n allocations. GPUANN_EMULATE_ORDER sets the order in
+ * which the threads of a block run between barriers: `reverse`, the last first,
+ * or the seed of random orders. Blocks then run the last first. A kernel whose
+ * results depend on the order lacks a barrier.
  */
 #include <cuda_runtime.h>
 
@@ -27,16 +27,17 @@
 #define STACK_COLOURS (16u * 1024)
 #define MAX_THREADS 1024u
 #define SHARED_BYTES (227u * 1024)
-#define SHARED_UNASKED (48u * 1024) /* that a kernel has without being allowed more */
+#define SHARED_UNASKED (48u * 1024) /* dynamic shared memory that a kernel may use without
+									 * cudaFuncSetAttribute() */
 #define MOST_GRID_Y 65535u
 
 /*
- * Switching between coroutines. On x86-64 it is a dozen instructions: a
- * kernel's barriers are millions of switches, and the library's functions spend
- * most of their time on signals and on mangling pointers.
+ * Switching between coroutines. On x86-64 it takes a dozen instructions: a
+ * kernel's barriers cause millions of switches, and swapcontext() spends most
+ * of its time on signal masks and pointer mangling.
  */
 #if defined(__x86_64__)
-typedef void *Context; /* the stack pointer; all else that must survive is on the stack */
+typedef void *Context; /* the stack pointer; callee-saved registers are on the stack */
 
 extern "C" void emulate_switch(Context *from, Context to);
 asm(".text\n.type emulate_switch, @function\nemulate_switch:\n"
@@ -45,13 +46,15 @@ asm(".text\n.type emulate_switch, @function\nemulate_switch:\n"
 	"popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n"
 	".size emulate_switch, .-emulate_switch\n");
 
-/* Make a context that begins with a function, which does not return. */
+/* Create a context that starts in a function, which must not return. */
 static void
 make_context(Context *context, unsigned char *stack, size_t bytes, void (*function)())
 {
 	void **top = (void **) (stack + bytes) - 1;
 
-	/* at the function's first instruction the stack is as after a call */
+	/*
+	 * at the function's first instruction the stack is aligned as after a call
+	 */
 	top[0] = NULL;
 	*--top = (void *) function;
 	for (int i = 0; i < 6; i++)
@@ -80,21 +83,21 @@ make_context(Context *context, unsigned char *stack, size_t bytes, void (*functi
 
 struct Barrier;
 
-/* One coroutine. */
+/* A coroutine: one thread of a kernel. */
 struct Fiber
 {
 	EmulatedThread self; /* first: emulate_current points here */
 	Context saved;
 	unsigned char *stack;
 	bool ended;
-	const Barrier *waits; /* at this barrier, NULL: at none, */
-	uint64_t opened;	  /* until it has been opened more often than this */
-	uint32_t ballots;	  /* it has taken part in */
+	const Barrier *waits; /* barrier that it waits for, or NULL; passed */
+	uint64_t opened;	  /* when that has been opened more often than this */
+	uint32_t ballots;	  /* ballots that it has taken part in */
 };
 
 /*
- * Who has come to a barrier. A barrier opens when all threads of the group that
- * still run have come.
+ * State of a barrier. It opens when all threads of the group that are still
+ * running have arrived.
  */
 struct Barrier
 {
@@ -123,7 +126,7 @@ current_fiber()
 	return (Fiber *) emulate_current;
 }
 
-/* Give the processor to the next coroutine. */
+/* Switch to the scheduler. */
 static void
 yield()
 {
@@ -186,8 +189,8 @@ emulate_warp_barrier()
 }
 
 /*
- * The value that another lane of the warp brings. Places alternate: who comes
- * to the next barrier but one knows that all have read.
+ * A warp shuffle: the value of lane `from`. Two buffers alternate: a thread
+ * that reaches the next barrier but one knows that all have read the first.
  */
 uint64_t
 emulate_exchange(uint64_t value, unsigned int from)
@@ -201,7 +204,7 @@ emulate_exchange(uint64_t value, unsigned int from)
 	return places[thread / WARP * WARP + from];
 }
 
-/* The votes of a warp. Of three places one is filled, one read, one cleared. */
+/* A warp ballot. Of three buffers one is filled, one read, one cleared. */
 uint32_t
 emulate_ballot(bool vote)
 {
@@ -214,7 +217,7 @@ emulate_ballot(bool vote)
 	return votes[turn % 3][warp];
 }
 
-/* Whether any thread of the block votes for it. */
+/* Whether any thread of the block votes true. */
 bool
 emulate_any_of_block(bool vote)
 {
@@ -237,7 +240,7 @@ emulate_dynamic_shared()
 	return shared_memory;
 }
 
-/* The body of a coroutine. */
+/* The body of a coroutine: one thread of the running kernel. */
 static void
 run_fiber()
 {
@@ -265,7 +268,7 @@ start_fiber(Fiber *fiber)
 	fiber->ballots = 0;
 }
 
-/* Let one coroutine run until it yields or ends. */
+/* Run a coroutine until it yields or ends. */
 static void
 resume(Fiber *fiber)
 {
@@ -273,7 +276,7 @@ resume(Fiber *fiber)
 	emulate_switch(&scheduler, fiber->saved);
 }
 
-/* The order that the environment asks for, read once. */
+/* The order of threads that the environment selects, read once. */
 enum Order
 {
 	ORDER_ASCENDING,
@@ -281,7 +284,7 @@ enum Order
 	ORDER_RANDOM
 };
 
-static uint64_t order_random; /* the state of random orders */
+static uint64_t order_random; /* state of the random orders */
 
 static Order
 order_asked()
@@ -304,7 +307,7 @@ order_of_threads()
 	return order;
 }
 
-/* Put a block's threads into the order that they run in next. */
+/* Fill order[] with the sequence in which a block's threads run next. */
 static void
 order_threads(uint32_t *order, uint32_t threads)
 {
@@ -356,7 +359,7 @@ run_block(dim3 block_index, uint32_t threads)
 	}
 }
 
-/* Run a kernel. Shared memory starts out with garbage, as on a device. */
+/* Run a kernel. Shared memory starts with garbage, as on a device. */
 void
 emulate_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &kernel)
 {
@@ -385,13 +388,13 @@ emulate_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &k
 static size_t device_bytes; /* in use */
 
 #define DEVICE_BYTES ((size_t) 4 << 30)
-#define GARBAGE_BYTES ((size_t) 4 << 20) /* of new memory that starts out with garbage; the rest is
-										  * zero */
+#define GARBAGE_BYTES ((size_t) 4 << 20) /* leading bytes of new memory that start with garbage; the
+										  * rest is zero */
 #define GRANULARITY ((size_t) 64 << 10)
 
 /*
- * Whether the device is to lack this: the environment says what one opened now
- * lacks.
+ * Whether the device that is opened now lacks a feature, as the environment
+ * says.
  */
 static bool
 lacks(const char *what)
@@ -431,7 +434,10 @@ cudaMemGetInfo(size_t *free_bytes, size_t *total)
 	return cudaSuccess;
 }
 
-/* Pinned memory, and addresses of the device: where they begin and end. */
+/*
+ * Pinned memory and device addresses, by start and end: what copies need not
+ * stage.
+ */
 static std::map<const char *, const char *> copied_directly;
 static std::mutex copied_lock;
 
@@ -494,7 +500,7 @@ cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *)
 	return cudaSuccess;
 }
 
-/* The dynamic shared memory that kernels are allowed. */
+/* The dynamic shared memory that each kernel may use. */
 static std::map<const void *, size_t> allowed;
 static std::mutex allowed_lock;
 
@@ -573,7 +579,7 @@ cudaError_t
 cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
 {
 	cudaDeviceSynchronize();
-	if (bytes > 0) /* else there may be no memory */
+	if (bytes > 0) /* a copy of 0 bytes may name no memory */
 		memcpy(to, from, bytes);
 	return cudaSuccess;
 }
@@ -600,7 +606,7 @@ unreserve(CUdeviceptr at, size_t size)
 	return CUDA_SUCCESS;
 }
 
-/* Physical memory: it lives while there is a handle or a mapping. */
+/* Physical memory: freed when neither a handle nor a mapping refers to it. */
 struct Physical
 {
 	size_t size;
@@ -611,10 +617,7 @@ struct Physical
 static std::map<CUmemGenericAllocationHandle, Physical> physical;
 static std::map<CUdeviceptr, CUmemGenericAllocationHandle> mappings;
 
-/*
- * Whether this allocation is to be refused: the environment says how many are
- * not.
- */
+/* Whether this allocation is refused: the environment says how many succeed. */
 static bool
 is_refused()
 {

@@ -1,7 +1,7 @@
 /*
  * emulate_sort.h
- *		The device-wide algorithms that the kernels take from CUB: a stable sort
- *		of pairs by key, a sort of keys.
+ *		The device-wide algorithms of CUB that kernels use: a stable sort of
+ *		pairs by key, a sort of keys.
  */
 #ifndef GPUANN_EMULATE_SORT_H
 #define GPUANN_EMULATE_SORT_H

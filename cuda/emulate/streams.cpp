@@ -1,27 +1,27 @@
 /*
  * streams.cpp
- *		Streams and events: a device of one thread, which does what stands first
- *		in one of the streams, whichever chance says.
+ *		Streams and events: a device of one thread, which executes the first
+ *		item of any stream, chosen at random.
  *
- * Nothing has happened when a call returns, so what host code must wait for, it
- * must wait for here too. Memory that a copy names is read when the copy's turn
- * comes.
+ * Nothing has been executed when a call returns, so host code must wait here
+ * for whatever it must wait for on a device. Memory named by a copy is read
+ * when the copy is executed.
  *
- * GPUANN_EMULATE_FAILURE=n in the environment lets the device fail after n
- * pieces of work: as on a real one, the error stays, calls return it, and no
- * function of the host is called any more. The device is whole again when all
- * its streams are destroyed.
+ * GPUANN_EMULATE_FAILURE=n in the environment makes the device fail after n
+ * work items: as on a real one, the error is sticky, calls return it, and no
+ * host function is called any more. The device recovers when all its streams
+ * are destroyed.
  *
- * emulate_stall() lets it hang: nothing ends any more, and no call says so. It
- * is whole again when all its streams are destroyed, which waits for nothing
- * then.
+ * emulate_stall() makes it hang: nothing completes any more, and no call
+ * reports it. It recovers when all its streams are destroyed, which then waits
+ * for nothing.
  *
- * emulate_pageable counts the copies from or to ordinary memory: a real driver
- * stages these, and whoever asks for one waits.
+ * emulate_pageable counts copies from or to pageable memory: a real driver
+ * stages these, and makes the caller wait.
  *
- * GPUANN_EMULATE_SCARCE=n lets one copy, memset or launch, after n others, find
- * no memory: it is not done, and the error is the last one until it is asked
- * for.
+ * GPUANN_EMULATE_SCARCE=n makes one copy, memset or launch, after n others,
+ * fail for lack of memory: it is not executed, and the error is returned by
+ * cudaGetLastError() as on a device.
  */
 #include <atomic>
 #include <chrono>
@@ -38,8 +38,8 @@
 #include <cuda_runtime.h>
 
 /*
- * How often an event was recorded, and how many of these records the device has
- * reached.
+ * Number of times that an event was recorded, and number of these records that
+ * the device has reached.
  */
 struct EventState
 {
@@ -52,13 +52,13 @@ struct EmulatedEvent
 	std::shared_ptr<EventState> state;
 };
 
-/* A piece of work of a stream. */
+/* A work item of a stream. */
 struct Work
 {
 	std::function<void()> act;
 	std::shared_ptr<EventState> event;
 	uint64_t record;
-	bool waits; /* for the event's record, rather than making it */
+	bool waits; /* it waits for the event's record; if not, it is that record */
 };
 
 struct EmulatedStream
@@ -67,7 +67,7 @@ struct EmulatedStream
 	bool running;
 };
 
-/* all under one lock */
+/* all protected by device_lock */
 static std::mutex device_lock;
 static std::condition_variable device_changed;
 static std::vector<EmulatedStream *> streams;
@@ -75,7 +75,7 @@ static std::thread device_thread;
 static bool stopping;
 static bool failed;
 static bool stalled;
-static long until_failure; /* pieces of work; below 0: none fails */
+static long until_failure; /* work items; below 0: no failure */
 static uint64_t chance = 88172645463325252u;
 
 static bool
@@ -89,7 +89,7 @@ is_ready(const EmulatedStream *stream)
 	return !work.waits || work.event->reached >= work.record;
 }
 
-/* A stream whose first piece of work can be done, or NULL. */
+/* A stream whose first item can be executed, chosen at random, or NULL. */
 static EmulatedStream *
 choose_stream()
 {
@@ -151,10 +151,10 @@ state_of_device()
 	return failed ? cudaErrorUnknown : cudaSuccess;
 }
 
-/* Of the thread that calls; there is one that may be refused something. */
+/* of the calling thread: only one thread can have a call refused */
 static cudaError_t last_error = cudaSuccess;
 
-/* Whether this piece of work finds no memory, as the environment says. */
+/* Whether this call is the one that fails for lack of memory. */
 static bool
 finds_no_memory()
 {
@@ -247,7 +247,7 @@ cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
 	return cudaStreamCreateWithPriority(stream, flags, 0);
 }
 
-/* Wait until streams are empty: one, or all (NULL). */
+/* Wait until a stream, or all of them (NULL), are empty. */
 static cudaError_t
 wait_for(const EmulatedStream *only)
 {

@@ -2,9 +2,10 @@
  * engine.cu
  *		Opening and closing the engine, and its table of functions.
  *
- * Some threads are not the owner's: CUDA's, which runs the functions at the end
- * of pieces of jobs, the poller (poller.h), and the pool (host_pool.h). All are
- * started with every signal blocked.
+ * Threads other than the owner: CUDA's callback thread, which runs the host
+ * functions at the end of pieces of jobs, the poller (poller.h), and the pool
+ * (host_pool.h). All are started with every signal blocked, so that signals go
+ * to the server's threads.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -23,14 +24,17 @@ cuda(Engine *handle)
 
 /* --- opening -------------------------------------------------------------- */
 
-/* CUDA's thread, once: so that it starts while signals are blocked. */
+/*
+ * A no-op host function, run once while signals are blocked, so that CUDA's
+ * callback thread inherits that mask.
+ */
 static void
 first_function(void *arg)
 {
 	(void) arg;
 }
 
-/* Everything that open does with the device. */
+/* Open the device and allocate everything that stays until close. */
 static EngineStatus
 open_device(CudaEngine *engine, EngineError *error)
 {
@@ -96,15 +100,16 @@ cuda_open(const EngineConfig *config, Engine **result, EngineError *error)
 	engine->config = *config;
 	pthread_mutex_init(&engine->poller.lock, NULL);
 	pthread_cond_init(&engine->poller.changed, NULL);
-	/* code is loaded now, not when the first query comes */
+	/* load all kernels now, not at the first query that needs one */
 	setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 	/*
-	 * each stream has a queue of the hardware of its own: of the usual eight,
-	 * fewer than the streams of batches, jobs and copies with the default one,
-	 * two would share one, and a batch wait behind a kernel of a job
+	 * give each stream a hardware queue of its own. The default are eight,
+	 * fewer than the streams of batches, jobs and copies with the default one:
+	 * two streams would share a queue, and a batch could wait behind a kernel
+	 * of a job
 	 */
 	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-	/* threads inherit the mask of who starts them */
+	/* threads inherit the mask of the thread that creates them */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	status = open_device(engine, &reason);
@@ -120,7 +125,7 @@ cuda_open(const EngineConfig *config, Engine **result, EngineError *error)
 	return ENGINE_OK;
 }
 
-/* Wait for what is in flight, then free everything. */
+/* Wait for everything in flight, then free everything. */
 static void
 cuda_close(Engine *handle)
 {
@@ -194,7 +199,7 @@ cuda_mirror_create(Engine *handle, const MirrorSpec *spec, MirrorId *id, EngineE
 	return status;
 }
 
-/* Find a mirror for a caller. */
+/* Find a mirror by the number that a caller passed. */
 static EngineStatus
 find_mirror(CudaEngine *engine, MirrorId id, CudaMirror **mirror, EngineError *error)
 {
@@ -223,7 +228,7 @@ cuda_mirror_info(Engine *handle, MirrorId id, MirrorInfo *info, EngineError *err
 	info->seeds = mirror->nseeds;
 	info->position = mirror->position;
 	info->bytes = mirror_bytes(mirror);
-	info->host_bytes = mirror->vectors.mapped - mirror->vectors.near;
+	info->host_bytes = mirror->vectors.mapped - mirror->vectors.device_bytes;
 	return ENGINE_OK;
 }
 
@@ -253,9 +258,12 @@ cuda_list_probes(Engine *handle, MirrorId id, uint64_t *counts, uint32_t count, 
 	return status;
 }
 
-/* Move everything on that does not touch a query's outputs. */
+/*
+ * Advance pieces, jobs and batches: everything but answers, which only poll may
+ * write to queries.
+ */
 static void
-engine_move_on(CudaEngine *engine)
+engine_advance(CudaEngine *engine)
 {
 	pieces_end(engine);
 	if (!engine->device.failure.failed)
@@ -278,7 +286,7 @@ cuda_submit(Engine *handle, EngineQuery *const *queries, uint32_t count, EngineE
 		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u queries", count);
 		return ENGINE_NO_MEMORY;
 	}
-	/* the queries are taken: a failure shows at the next poll */
+	/* the queries have been accepted: report a failure at the next poll */
 	if (engine->device.failure.failed)
 		engine_wake(engine);
 	return ENGINE_OK;
@@ -294,7 +302,7 @@ cuda_poll(Engine *handle, EngineQuery **completed, uint32_t room, uint32_t *coun
 	if (!engine->device.failure.failed)
 		batches_end(engine, true);
 	if (!engine->device.failure.failed)
-		engine_move_on(engine);
+		engine_advance(engine);
 	if (engine->device.failure.failed)
 		return gpu_failed(&engine->device.failure, error);
 	*count = tasks_poll(engine, completed, room);
@@ -312,7 +320,7 @@ cuda_job_submit(Engine *handle, const EngineJob *job, JobId *id, EngineError *er
 		return gpu_failed(&engine->device.failure, error);
 	status = job_submit(engine, job, id, error);
 	if (status == ENGINE_OK)
-		engine_move_on(engine);
+		engine_advance(engine);
 	return status;
 }
 
@@ -326,7 +334,7 @@ cuda_job_poll(Engine *handle, JobId id, JobProgress *progress)
 	if (job == NULL)
 		return ENGINE_NOT_FOUND;
 	if (!engine->device.failure.failed)
-		engine_move_on(engine);
+		engine_advance(engine);
 	progress->done = job->shown_done;
 	progress->total = job->shown_total;
 	progress->completed = job->stage == STAGE_DONE;
@@ -365,8 +373,9 @@ cuda_job_link_result(Engine *handle, JobId id, LinkResult *result)
 }
 
 /*
- * Forget a job. One that still runs, or waits behind others, is cancelled and
- * waited for; so are queries that it waits for, which are then polled as any.
+ * Release a job. One that runs, or is queued behind others, is cancelled and
+ * waited for; batches that it waits for are collected meanwhile, and their
+ * queries returned by a later poll.
  */
 static void
 cuda_job_release(Engine *handle, JobId id)
@@ -382,11 +391,11 @@ cuda_job_release(Engine *handle, JobId id)
 	while (job->stage != STAGE_DONE && !engine->device.failure.failed)
 	{
 		batches_end(engine, false);
-		engine_move_on(engine);
+		engine_advance(engine);
 		if (job->stage != STAGE_DONE)
 			nanosleep(&nap, NULL);
 	}
-	/* after a failure its mirror still names it: close frees both */
+	/* after a failure the mirror still refers to the job: close frees both */
 	if (job->stage == STAGE_DONE)
 		job_free(engine, job);
 }

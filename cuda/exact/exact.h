@@ -14,14 +14,14 @@
 							    * k, passes continue after the last result */
 
 /*
- * What a device allows exact searches, and how the configuration forces them:
- * found once, by exact_prepare. Bytes are dynamic shared memory of a block.
+ * Limits of a device for exact searches, and the configuration's overrides; set
+ * once by exact_prepare(). Sizes are bytes of dynamic shared memory of a block.
  */
 struct ExactLimits
 {
-	ExactWay way;	  /* how searches go that may go several ways: chosen, or forced */
-	bool tiles_asked; /* it was said from how many queries on tiles are taken */
-	uint32_t tile_rows; /* of searches with a large k */
+	ExactWay way;	  /* the method for searches that several can run: chosen or forced */
+	bool tiles_asked; /* the configuration sets the minimum number of queries for tiles */
+	uint32_t tile_rows; /* rows per tile of searches with a large k */
 
 	/* exact_fused.cu */
 	size_t fused_shared;
@@ -38,7 +38,10 @@ struct ExactLimits
 	uint32_t wgmma_queries; /* tile size, if it is forced; else 0 */
 };
 
-/* An exact search, by a batch's queries, of all rows or of the pending ones. */
+/*
+ * An exact search of all rows, or of the pending ones, for the queries of a
+ * batch.
+ */
 struct ExactLaunch
 {
 	const ExactLimits *limits;
@@ -50,10 +53,10 @@ struct ExactLaunch
 	uint32_t blocks; /* number of blocks that occupy the device */
 	size_t state_bytes;
 	uint32_t processors;
-	void *table; /* of the fused kernel: device memory, all bits set between launches */
+	void *table; /* table of the fused kernel: device memory, all bits set between launches */
 	bool pending_only;
 	bool filtered; /* some query has a bitmap */
-	bool in_place; /* rows are not in device memory: read only rows that may be results */
+	bool in_place; /* some rows are in host memory: read only rows that may be results */
 	cudaStream_t stream;
 };
 
@@ -91,8 +94,8 @@ struct ExactStream
  */
 extern cudaError_t exact_scan_launch(const ExactLaunch *launch, ExactLists *lists);
 /*
- * Queries and vectors in host memory. bytes 0: they have been copied to the
- * batch already.
+ * Queries and vectors in host memory, for the kernel's arguments. bytes 0: they
+ * have been copied to the batch already.
  */
 struct FusedInput
 {
@@ -106,7 +109,10 @@ struct FusedInput
  * batch's flag itself.
  */
 extern bool exact_at_once(const ExactLaunch *launch);
-/* Whether so many queries of these bytes fit into the kernel's arguments. */
+/*
+ * Whether this many queries with vectors of `bytes` in all fit into the
+ * kernel's arguments.
+ */
 extern bool fused_carries(uint32_t queries, size_t bytes);
 extern cudaError_t fused_launch(const ExactLaunch *launch, const FusedInput *input);
 extern size_t fused_table_bytes(void);
@@ -134,7 +140,7 @@ extern size_t exact_stream_bytes(uint32_t max_k);
 extern cudaError_t exact_sort_bytes(size_t *bytes);
 /* Number of queries with max_k results for which state_bytes suffices. */
 extern uint32_t exact_scan_queries(size_t state_bytes, uint32_t max_k);
-/* Allow the kernels their shared memory. */
+/* Raise the kernels' shared memory limits. */
 extern cudaError_t exact_prepare(size_t shared_room, const EngineForced *forced,
 								 ExactLimits *limits);
 /*

@@ -61,10 +61,10 @@
 #define MIN_MARKS 256u
 #define MARKS_PER_K 16u
 #define MARK_READERS 16u /* blocks that compute bounds from the marks, per query */
-#define SPARE 768u	/* room for candidates of a block, above k, of each of up to 4 queries; */
-#define SPARE_OF_MANY 3072u /* that more share */
+#define SPARE 768u	/* candidates of a block above k, for each of up to 4 queries; */
+#define SPARE_OF_MANY 3072u /* shared by more than 4 queries */
 #define MOST_K_OF_MANY 256u /* of more than 4 queries */
-#define ROWS_OF_MANY 32768u /* from which more than 8 queries are faster than a scan's */
+#define ROWS_OF_MANY 32768u /* rows from which on more than 8 queries are faster than a scan */
 #define BOUND_POLLS 64u /* polls for a bound before rows are measured without one */
 #define FEW_OF_BLOCK 64u
 
@@ -565,11 +565,11 @@ bool
 fused_pays(const ExactLaunch *launch)
 {
 #ifdef EMULATED
-	/* A processor that stands in for a device takes long for many queries. */
+	/* the emulator takes too long for many queries */
 	if (launch->queries > 4)
 		return false;
 #endif
-	/* of many queries of a short table a scan has less to set up */
+	/* for many queries on a short table a scan has less setup */
 	return !launch->limits->fused_in_groups &&
 		   (launch->queries <= 8 || launch->mirror.rows >= ROWS_OF_MANY);
 }
@@ -581,8 +581,9 @@ fused_carries(uint32_t queries, size_t bytes)
 }
 
 /*
- * Entries of a query that the last block ranks at once: what fits into the ring
- * with those of the others, and is sooner compared than sorted.
+ * Entries of a query that the last block ranks by counting: limited by the
+ * ring's memory, which the other queries share, and by where sorting becomes
+ * faster.
  */
 static uint32_t
 ranked_most(const FusedPlan &plan)
@@ -608,9 +609,9 @@ plan_rest(const ExactLaunch *launch, uint32_t pieces, uint32_t blocks, FusedPlan
 	plan->slots = (uint32_t *) (plan->keys + (size_t) launch->queries * plan->max_found);
 	plan->queries = launch->queries;
 	plan->mark_readers = MARK_READERS * launch->queries;
-	/* to measure a piece for many queries takes longer than a bound */
+	/* measuring a piece for many queries takes longer than computing a bound */
 	plan->served_turns = pieces > warps ? turns * 7 / 8 + 1 : products;
-	/* samples, and readers of all marks */
+	/* a bound needs enough samples, and a reader for the marks of each query */
 	if (plan->served_turns == 0 || (pieces < warps ? pieces : warps) < 2 * plan->k ||
 		(products && blocks < launch->queries))
 		plan->bound_polls = 0;

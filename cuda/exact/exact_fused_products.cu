@@ -29,8 +29,9 @@
 #define POLLS 400u /* for bounds, before rows are measured without */
 
 /*
- * From sm_90 on: stages are filled by several copies. Before that the kernel is
- * empty, so nothing below is compiled: what nobody calls is a warning.
+ * From sm_90 on, where stages are filled by several copies. For older
+ * architectures the kernel is empty, and nothing below is compiled, because
+ * unused functions cause warnings.
  */
 #if defined(EMULATED) || !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define HAS_COPIES
@@ -44,7 +45,9 @@ struct ProductSides
 	RowSide side[PRODUCT_ROWS / 8][2];
 };
 
-/* Each lane computes those of a row, for the others. Called by a warp. */
+/*
+ * Each lane computes the values of one row and shares them. Called by a warp.
+ */
 __device__ static inline ProductSides
 product_sides(Metric metric, const double *norms)
 {
@@ -207,7 +210,7 @@ end_group(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
 	memset(sums, 0, sizeof(*sums));
 }
 
-/* What a warp copies next. */
+/* Position of the next copy of a warp. */
 struct ProductsFeed
 {
 	uint32_t piece;

@@ -1,8 +1,8 @@
 /*
  * exact_fused_warps.cuh
- *		What the warps of fused searches have in common (exact_fused.cu,
+ *		Shared by the kernels of fused searches (exact_fused.cu,
  *		exact_fused_products.cu): queries, pieces of rows, bounds, exact
- *		measures.
+ *		measurement.
  */
 #ifndef GPUANN_CUDA_EXACT_FUSED_WARPS_CUH
 #define GPUANN_CUDA_EXACT_FUSED_WARPS_CUH
@@ -162,7 +162,7 @@ sample_row(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block
 	}
 }
 
-/* Note that a warp has sampled. Called by a warp. */
+/* Count a warp that has sampled. Called by a warp. */
 template <int G>
 __device__ static inline void
 samples_end(FusedBlock<G> *block)
@@ -313,7 +313,10 @@ serve_first_bounds(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G
 		uint32_t sampled_warps =
 			__shfl_sync(FULL_WARP, *(volatile uint32_t *) &block->sampled_warps, 0);
 
-		/* few samples give a poor bound, and the rings have room meanwhile */
+		/*
+		 * few samples give a poor bound, and waiting costs nothing while the
+		 * rings fill
+		 */
 		if (sampled_warps == seen || (sampled_warps * EACH < 2 * plan.k && sampled_warps < warps))
 		{
 			PAUSE(PAUSE_NS / 5);
@@ -349,7 +352,10 @@ serve_bounds(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *blo
 	uint32_t looked = blockIdx.x % plan.queries;
 	Key known = NO_KEY;
 
-	/* a block's samples of many queries are too few; its warps wait for more */
+	/*
+	 * with many queries a block's own samples are too few; its warps wait for
+	 * bounds from all blocks
+	 */
 	if (!by_products<G>() || plan.bound_polls == 0)
 		known = serve_first_bounds<T, TERM>(mirror, plan, block, pieces);
 
@@ -392,9 +398,9 @@ wait_for_bounds(const FusedPlan &plan, const FusedBlock<G> &block)
 }
 
 /*
- * What a block does: its warps search pieces, but for one, which serves bounds.
- * fill(pieces, ring, stage) starts filling a stage of the warp's ring for the
- * first time; search(memory, pieces, ring, dead) searches what comes there.
+ * The body of both kernels: one warp serves bounds, the others search pieces.
+ * fill(pieces, ring, stage) starts the first fill of a stage of the warp's
+ * ring; search(memory, pieces, ring, dead) searches the pieces that arrive.
  */
 template <typename T, int TERM, int G, typename Fill, typename Search>
 __device__ static inline void

@@ -32,7 +32,7 @@
 #define FIRST_CHUNK 64u
 #define MEASURE_AT 64u	  /* slots in a list that are worth measuring */
 #define SLOTS (CHUNK + MEASURE_AT)
-#define AT_ONCE 2u		  /* rows that a team reads at a time */
+#define AT_ONCE 2u		  /* rows per team that are in flight */
 #define GROUP 4u		  /* queries that share row reads */
 #define GROUP_SHARED 65536u /* maximum shared memory of a block with a group, in bytes: three blocks
 							 * per SM */

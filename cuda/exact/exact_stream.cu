@@ -62,8 +62,8 @@ exact_stream_begin(const ExactLaunch *launch, uint32_t first, ExactStream *strea
 	lay_out_lists(launch, stream);
 	entries = (size_t) launch->queries * stream->lists.lists * launch->max_k;
 	/*
-	 * bounds and the lists' keys become NO_KEY; flags become "spilled", so that
-	 * merging computes no limits for tensor cores
+	 * bounds and the lists' keys become NO_KEY; flags become nonzero
+	 * ("spilled"), so that merging computes no limits for tensor cores
 	 */
 	error =
 		cudaMemsetAsync(launch->batch.state, 0xFF, launch->queries * QUERY_BYTES, launch->stream);

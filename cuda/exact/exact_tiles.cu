@@ -67,7 +67,7 @@
 /*
  * Rows of a phase: multiples of step that are not multiples of step * growth.
  */
-struct Phase
+struct TilePhase
 {
 	uint32_t step;
 	uint32_t growth;
@@ -77,7 +77,7 @@ struct Phase
 
 /* The slot of a phase's i-th row. */
 __device__ static inline uint32_t
-phase_slot(const Phase &phase, uint32_t i)
+phase_slot(const TilePhase &phase, uint32_t i)
 {
 	uint32_t each = phase.growth - 1;
 
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(128)
 		tables.bounds[query] = NO_KEY;
 		tables.counts[query] = 0;
 		tables.spilled[query] = batch.queries[query].has_beyond;
-		/* no row passes for queries that are left to the scan */
+		/* queries that are left to the scan: no row passes */
 		tables.limits[query].scale = 0;
 		tables.limits[query].shift = -HUGE_VALF;
 		if (query == 0)
@@ -204,7 +204,7 @@ struct Feed
  */
 template <uint32_t QUERIES>
 __device__ static inline void
-feed_stage(const MirrorView &mirror, const TileTables &tables, const Phase &phase,
+feed_stage(const MirrorView &mirror, const TileTables &tables, const TilePhase &phase,
 		   const TileMemory &memory, bool resident, Feed *feed)
 {
 	if (feed->tile * TILE_ROWS < phase.rows)
@@ -260,7 +260,7 @@ feed_stage(const MirrorView &mirror, const TileTables &tables, const Phase &phas
 template <int M, int N>
 __device__ static inline void
 filter_sums(const MirrorView &mirror, const BatchView &batch, const TileTables &tables,
-			const Phase &phase, const Limit *limits, const double *norms, float (*sums)[N][4],
+			const TilePhase &phase, const Limit *limits, const double *norms, float (*sums)[N][4],
 			uint32_t tile, uint32_t first_row, uint32_t first_query, uint32_t block_query)
 {
 	uint32_t lane = threadIdx.x % WARP;
@@ -311,7 +311,7 @@ template <typename T, uint32_t QUERIES>
 __global__ void
 __launch_bounds__(THREADS, TILE_BLOCKS)
 	exact_tiles_kernel(const MirrorView mirror, const BatchView batch, const TileTables tables,
-					   const Phase phase)
+					   const TilePhase phase)
 {
 	/* 4 warps along the rows and 2 along many queries, or 8 along the rows */
 	constexpr int M = QUERIES > 32 ? 2 : 1;
@@ -446,7 +446,7 @@ __launch_bounds__(THREADS) exact_rank_kernel(const MirrorView mirror, const Batc
 
 /* --- launching ------------------------------------------------------------ */
 
-typedef void (*TilesKernel)(const MirrorView, const BatchView, const TileTables, const Phase);
+typedef void (*TilesKernel)(const MirrorView, const BatchView, const TileTables, const TilePhase);
 typedef void (*RankKernel)(const MirrorView, const BatchView, const TileTables, bool);
 typedef void (*BeginKernel)(const MirrorView, const BatchView, const TileTables);
 
@@ -563,7 +563,7 @@ tile_bytes(const ExactLaunch *launch, bool *large, bool *resident)
 
 /* Launch one phase: tiles, then ranking of the candidates. */
 static cudaError_t
-phase_launch(const ExactLaunch *launch, const TileTables &tables, Phase phase, bool last)
+phase_launch(const ExactLaunch *launch, const TileTables &tables, TilePhase phase, bool last)
 {
 	const MirrorView &mirror = launch->mirror;
 	int half = launch->type == ELEMENT_HALF;
@@ -617,7 +617,7 @@ tiles_launch(const ExactLaunch *launch, bool forced)
 	unsigned char *left = launch->batch.state;
 	MergeTo to;
 	ScanPlan plan;
-	Phase phase;
+	TilePhase phase;
 	uint32_t step = sample_step(launch, forced);
 	size_t left_bytes;
 	cudaError_t error;
@@ -647,7 +647,7 @@ tiles_launch(const ExactLaunch *launch, bool forced)
 	}
 	if (error != cudaSuccess)
 		return error;
-	/* queries left over; without any, the blocks exit at once */
+	/* queries left over; if there are none the blocks exit immediately */
 	plan.only = to.tables.only;
 	plan.step = 1;
 	to.results = to.only = true;

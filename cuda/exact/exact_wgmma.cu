@@ -20,9 +20,9 @@
  *     bound   tensor cores, for 256 and more queries; per stage 512 cycles of
  *             an SM for 8 KB of rows, or 1,024 for 48 KB with queries
  *
- * The rows of a phase are most of those at a distance of `step` (Phase): the
- * tensor map contains all of these, and a tile consists of several boxes of it,
- * each with the rows between two that have been seen (RowBoxes). Floats are
+ * The rows of a phase (TilePhase) are most of those at a distance of `step`:
+ * the tensor map contains all of these, and a tile consists of several boxes of
+ * it, each with the rows between two that have been seen (RowBoxes). Floats are
  * truncated to tf32 without rounding, which tensor_error() allows for. Launched
  * by exact_tiles.cu on devices that support it.
  */

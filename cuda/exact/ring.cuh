@@ -67,7 +67,9 @@ ring_init(uint64_t *filled, uint32_t stages)
 	__syncwarp();
 }
 
-/* Let a stage be filled by copies of so many bytes. Called by one lane. */
+/*
+ * Announce that copies of `bytes` in all will fill a stage. Called by one lane.
+ */
 __device__ static inline void
 ring_expect(uint64_t *filled, uint32_t bytes)
 {
@@ -95,7 +97,7 @@ ring_copy(uint64_t *filled, void *to, const void *from, uint32_t bytes)
 		: "memory");
 }
 
-/* Fill a stage by one copy of so many bytes, 0 for none. */
+/* Fill a stage by one copy of `bytes`; 0: no copy. */
 __device__ static inline void
 ring_fill(uint64_t *filled, void *to, const void *from, uint32_t bytes)
 {

@@ -1,17 +1,17 @@
 /*
  * answers.cuh
- *		What a walk found becomes answers: exact ranking of the nearest living
- *		entries, merged with an exact scan of the pending rows.
+ *		From a walk's list to answers: the nearest live entries are reranked
+ *		exactly and merged with an exact scan of the pending rows.
  */
 #ifndef GPUANN_CUDA_ANSWERS_CUH
 #define GPUANN_CUDA_ANSWERS_CUH
 
 #include "cuda/graph/graph_search_codes.cuh"
 
-#define TILE_EXACT 64u	/* pending rows merged at once */
-#define RANKED_LEAST 32u /* entries ranked exactly: twice k, at least these */
+#define TILE_EXACT 64u	/* pending rows per merge */
+#define RANKED_LEAST 32u /* entries reranked exactly: twice k, at least this many */
 
-/* Memory of the answers, where the set of slots seen was. */
+/* Memory of the answers; it reuses that of the set of visited slots. */
 struct Answers
 {
 	BestList best;
@@ -20,8 +20,8 @@ struct Answers
 };
 
 /*
- * Entries of the list of a walk over codes that are ranked exactly, for these
- * are not quite in the order of distances.
+ * Number of entries of a walk over codes that are reranked exactly, because
+ * order by codes is only close to order by distance.
  */
 __host__ __device__ static inline uint32_t
 ranked_entries(uint32_t k, uint32_t ef)
@@ -31,7 +31,7 @@ ranked_entries(uint32_t k, uint32_t ef)
 	return n < ef ? n : ef;
 }
 
-/* Bring a line of memory nearer. */
+/* Prefetch a cache line to L2. */
 __device__ static inline void
 prefetch_line(const void *at)
 {
@@ -41,12 +41,13 @@ prefetch_line(const void *at)
 }
 
 /*
- * Note in the list which entries are dead, where it said which are expanded;
- * meanwhile the nearest rows come nearer.
+ * Write to walk.other, for each entry, its slot and, in place of the expanded
+ * bit, whether it is dead; prefetch the rows and versions of the first `most`
+ * meanwhile. All threads; the caller synchronises.
  */
 template <class E>
 __device__ static inline void
-note_dead(const MirrorView &mirror, const WalkOf<E> &walk, uint32_t most)
+mark_dead_entries(const MirrorView &mirror, const WalkOf<E> &walk, uint32_t most)
 {
 	uint32_t lines = (mirror.stride + 127) / 128;
 	uint32_t nearest = walk.count < most ? walk.count : most;
@@ -65,8 +66,8 @@ note_dead(const MirrorView &mirror, const WalkOf<E> &walk, uint32_t most)
 }
 
 /*
- * Take the first `most` entries of the list that are alive. First warp; the
- * others wait behind it.
+ * Collect the slots of the first `most` live entries. Called by the first warp;
+ * the caller synchronises before others read shared->live.
  */
 template <class E>
 __device__ static inline void
@@ -91,7 +92,10 @@ collect_live(const WalkOf<E> &walk, const Entries &to, uint32_t most, WalkShared
 		shared->live = n < most ? n : most;
 }
 
-/* The exact key of a slot's row by eight lanes, in all of them. Whole warps. */
+/*
+ * The exact key of a slot's row, by eight lanes; every lane gets it. Whole
+ * warps.
+ */
 template <typename T, int TERM>
 __device__ inline Key
 wide_exact_key(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active)
@@ -101,8 +105,8 @@ wide_exact_key(const MirrorView &mirror, const QueryVector &query, uint32_t slot
 }
 
 /*
- * Exact keys of n slots, by teams of lanes: pairs read most at a time, eight
- * lanes are the soonest done with few rows.
+ * Exact keys of n slots. TEAM: EXACT_TEAM for throughput, EXACT_LANES for
+ * latency with few rows.
  */
 template <typename T, int TERM, uint32_t TEAM>
 __device__ static inline void
@@ -125,7 +129,10 @@ exact_keys(const MirrorView &mirror, const QueryVector &query, const uint32_t *s
 	}
 }
 
-/* Rank the list's first living entries exactly, by teams of lanes. */
+/*
+ * Rerank the first `most` live entries of the list exactly, with TEAM lanes per
+ * row. All threads; ends with a barrier.
+ */
 template <typename T, int TERM, uint32_t TEAM, class E>
 __device__ static inline void
 rank_exactly(const MirrorView &mirror, const DeviceQuery &asked, const QueryVector &query,
@@ -135,7 +142,7 @@ rank_exactly(const MirrorView &mirror, const DeviceQuery &asked, const QueryVect
 	uint32_t n,
 			 sorted;
 
-	note_dead(mirror, walk, most);
+	mark_dead_entries(mirror, walk, most);
 	__syncthreads();
 	if (threadIdx.x < WARP)
 		collect_live(walk, best->now, most, shared);
@@ -151,8 +158,8 @@ rank_exactly(const MirrorView &mirror, const DeviceQuery &asked, const QueryVect
 }
 
 /*
- * Keep an exactly measured entry for merge_found, unless it is in already: a
- * slot the walk reached too has the same key there.
+ * Keep an exactly measured entry for merge_found(), unless it is among the
+ * answers already: a slot that the walk has reached too has the same key there.
  */
 __device__ static inline void
 keep_exact(const Answers &answers, WalkShared *shared, Key key, uint32_t slot)
@@ -170,7 +177,7 @@ keep_exact(const Answers &answers, WalkShared *shared, Key key, uint32_t slot)
 	answers.found.slot[at] = slot;
 }
 
-/* Begin a tile of entries to merge. */
+/* Begin the next tile of entries to merge. */
 __device__ static inline void
 begin_tile(WalkShared *shared)
 {
@@ -180,7 +187,10 @@ begin_tile(WalkShared *shared)
 	__syncthreads();
 }
 
-/* Merge what was kept into the answers. After a barrier. */
+/*
+ * Merge the entries kept since begin_tile() into the answers. All threads,
+ * after a barrier.
+ */
 __device__ static inline void
 merge_found(Answers *answers, WalkShared *shared)
 {
@@ -196,8 +206,9 @@ merge_found(Answers *answers, WalkShared *shared)
 }
 
 /*
- * Scan the pending rows exactly and merge them, those behind the query's bound
- * if it has one, into the answers. Returns how many there were.
+ * Scan the pending rows exactly and merge them into the answers; with BOUND,
+ * only those after the query's bound. Returns the number of rows scanned. All
+ * threads.
  */
 template <typename T, int TERM, bool BOUND>
 __device__ static inline uint32_t
@@ -241,7 +252,7 @@ merge_pending(const MirrorView &mirror, const BatchView &batch, const DeviceQuer
 }
 
 /*
- * Merge lists that an exact search of the pending rows made into the answers.
+ * Merge the lists that an exact scan of the pending rows has left. All threads.
  */
 __device__ static inline void
 merge_lists(const PendingLists &pending, Answers *answers, WalkShared *shared)
@@ -262,8 +273,8 @@ merge_lists(const PendingLists &pending, Answers *answers, WalkShared *shared)
 }
 
 /*
- * Write answers and counters. reached: of the answers, how many lie within what
- * the list has reached.
+ * Write answers and counters. reached: number of answers within the distance
+ * that the list has reached.
  */
 template <class E>
 __device__ static inline void

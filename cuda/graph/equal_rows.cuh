@@ -1,20 +1,21 @@
 /*
  * equal_rows.cuh
- *		Copies of a row in a walk: device routines that keep them from filling
+ *		Duplicate rows in a walk: device routines that keep them from filling
  *		its list.
  *
- * A walk begins as if there were none. If many entries of its list then have
- * the vector of the one before, it begins anew and keeps copies out: a
- * candidate with key and vector of a listed slot, or of a lower candidate, is
- * dropped before the merge. At the end the nearest entries are expanded once
- * more, with a set that holds the list alone, and now copies enter like any
- * slot: the answer has them. So a walk that meets few copies pays for one look
- * at its final list. (src/engine/search.c has copies in a heap of its own
- * instead; reference mode does as that one does, see keep_rows_and_copies.)
+ * A walk starts without regard to duplicates. If many entries of its final list
+ * have the same vector as their predecessor, it restarts and excludes
+ * duplicates: a candidate with the key and vector of a listed slot, or of a
+ * lower candidate, is dropped before the merge. At the end the nearest entries
+ * are expanded once more, with a visited set that holds only the list, and
+ * duplicates are admitted like any slot, so the answer contains them. A walk
+ * with few duplicates thus only pays for one pass over its final list.
+ * (src/engine/search.c keeps duplicates in a heap of its own instead; so does
+ * reference mode, see keep_rows_and_copies.)
  *
- * Rows are compared as the walk measures them: by codes, or as stored. Of codes
- * some are equal whose rows are not: these are not lost, for the last part of
- * the walk takes them in.
+ * Rows are compared as the walk measures them: by codes, or as stored.
+ * Different rows may have equal codes; they are not lost, because the last part
+ * of the walk admits them.
  */
 #ifndef GPUANN_CUDA_EQUAL_ROWS_CUH
 #define GPUANN_CUDA_EQUAL_ROWS_CUH
@@ -24,12 +25,16 @@
 #ifdef EMULATED
 #define CALLED inline
 #else
-#define CALLED __noinline__ /* rarely, so it is not to cost the walk registers */
+#define CALLED __noinline__ /* rarely called: not inlined, so that it costs the walk no registers */
 #endif
 
-#define MANY_COPIES 8u /* a list has many if an ef-th part of this follow their like */
+#define MANY_COPIES 8u /* a list has many duplicates if more than ef / 8 entries equal their
+					    * predecessor */
 
-/* Rows by which copies are told: `stride` bytes each, padded with zeros. */
+/*
+ * The rows by which duplicates are detected: `stride` bytes each, padded with
+ * zeros.
+ */
 struct ComparedRows
 {
 	const unsigned char *rows;
@@ -80,8 +85,8 @@ is_same_row(const ComparedRows &compared, uint32_t slot_a, uint32_t slot_b)
 }
 
 /*
- * Whether many entries of the list are copies of their predecessors. All
- * threads, after a barrier, with shared->gathered 0; there is a barrier inside.
+ * Whether many entries of the list are duplicates of their predecessors. All
+ * threads, after a barrier, with shared->gathered 0; contains a barrier.
  */
 template <class E>
 __device__ static inline bool
@@ -97,7 +102,8 @@ has_many_copies(const ComparedRows &compared, const WalkOf<E> &walk, WalkShared 
 }
 
 /*
- * Whether an entry has its like in the list, or before it among n candidates.
+ * Whether an entry has a duplicate in the list, or a lower one among n
+ * candidates.
  */
 template <class E>
 __device__ static inline bool
@@ -107,7 +113,7 @@ is_copy(const ComparedRows &compared, const E *list, uint32_t count, const E *ca
 	uint32_t low = 0,
 			 high = count;
 
-	/* the first one with this key */
+	/* lower bound: the first entry with this key */
 	while (low < high)
 	{
 		uint32_t middle = (low + high) / 2;
@@ -128,8 +134,10 @@ is_copy(const ComparedRows &compared, const E *list, uint32_t count, const E *ca
 }
 
 /*
- * Drop those of a round's *found candidates that are copies. All threads, after
- * a barrier; ends with one. A thread has 32 candidates at most.
+ * Drop those of a round's *found candidates that are duplicates. All threads,
+ * after a barrier; ends with one. A thread has at most 32 candidates: a bit
+ * each. Duplicates are first marked, behind a barrier, because candidates are
+ * compared with each other, then removed by the first warp.
  */
 template <class E>
 __device__ static CALLED void
@@ -165,10 +173,10 @@ drop_copies(ComparedRows compared, const E *list, uint32_t count, E *candidates,
 }
 
 /*
- * A walk has come to its end: whether it goes on with the next of its parts,
- * and if it does, from where. *seeded is as next_round has it; `most` entries
- * are expanded once more in the last part. All threads; ends with a barrier if
- * it goes on.
+ * At the end of a part of the walk: start the next part, if it has one. Returns
+ * whether it does. *seeded is as in next_round(); in the last part `most`
+ * entries are expanded again. All threads; ends with a barrier if the walk
+ * continues.
  */
 template <class E>
 __device__ static inline bool
@@ -178,7 +186,7 @@ begin_next_part(const ComparedRows &compared, WalkOf<E> *walk, WalkShared *share
 	if (walk->part == WALK_COPIES ||
 		(walk->part == WALK_PLAIN && !has_many_copies(compared, *walk, shared)))
 		return false;
-	/* all threads have seen that the walk was over */
+	/* all threads have found no unexpanded slot before the list changes */
 	__syncthreads();
 	if (threadIdx.x == 0)
 		shared->open_from = 0;
@@ -200,10 +208,11 @@ begin_next_part(const ComparedRows &compared, WalkOf<E> *walk, WalkShared *share
 }
 
 /*
- * Cut a list, to which a round's candidates were merged, to what reference mode
- * keeps (src/engine/search.h): the first ef slots, and of the others the first
- * of each vector as long as fewer than ef of these are before it. All threads,
- * after a barrier; ends with one. The list has room for 2 ef and a round.
+ * Reduce a list, into which a round's candidates were merged, to what reference
+ * mode keeps (src/engine/search.h): the first ef slots, and of the others the
+ * first of each vector while fewer than ef of these precede it. All threads,
+ * after a barrier; ends with one. The list has room for 2 ef entries and a
+ * round's candidates.
  */
 template <class E>
 __device__ static inline void

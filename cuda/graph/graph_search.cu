@@ -1,12 +1,13 @@
 /*
  * graph_search.cu
- *		Graph search for what graph_search_codes.cu leaves: bitmaps, bounds,
- *		long lists, L1 and bits over codes; stored rows, where codes do not
- *		serve; reference mode.
+ *		Graph search for queries that graph_search_codes.cu does not take:
+ *		bitmaps, bounds, long lists, L1 and bits over codes; stored rows, where
+ *		codes are unsuitable; reference mode.
  *
- * The routine is that of src/engine/search.h, as in graph_search_codes.cu: per
- * round the nearest unexpanded slots of the list are expanded, whatever the
- * batch. The kernel is made for a policy of what slots are measured by:
+ * The algorithm is that of src/engine/search.h, as in graph_search_codes.cu: in
+ * each round the nearest unexpanded slots of the list are expanded, whatever
+ * the batch. The kernel is instantiated for a policy, by which slots are
+ * measured:
  *		codes		of one byte an element; of L1 they have one scale and
  *					offsets, as of L2; rows of bits are codes themselves
  *		rows		as stored, in single precision
@@ -15,9 +16,9 @@
  *					slots in the same sequence as the CPU engine, and has no
  *					lists of entry points, as it has not
  * A query with a bitmap or a bound (a property of each query of a batch) keeps
- * its answers apart from the list: a slot is tested when it is measured, so
- * what is filtered out routes all the same; the bound is exact, so what may
- * enter the answers is measured exactly before it does.
+ * its answers apart from the list: slots are tested when they are measured, so
+ * those filtered out still route the walk; the bound is exact, so slots are
+ * measured exactly before they enter the answers.
  *
  * Map: grid = queries, block = 256 threads, a warp an equal share of a round's
  * neighbours.
@@ -49,11 +50,11 @@
 #define LEAST_PLACES 1024u
 #define STATE_SHARED (48u * 1024) /* of one query */
 
-/* Neighbours of a round, about, by what they are measured by. */
+/* Approximate number of neighbours of a round, by measure. */
 #define CODES_TILE 512u
 #define ROWS_TILE 128u
 
-/* Entries that are ranked exactly. */
+/* Number of entries that are reranked exactly. */
 __host__ __device__ static inline uint32_t
 entries_to_rank(GraphMeasure measure, uint32_t k, uint32_t ef)
 {
@@ -61,8 +62,8 @@ entries_to_rank(GraphMeasure measure, uint32_t k, uint32_t ef)
 }
 
 /*
- * Codes of a query by L1: on the rows' scale. Values beyond it are as far from
- * all rows more, so clamping them changes no order.
+ * Encode a query for L1, on the rows' scale. An element beyond the range adds
+ * the same to the distance of all rows, so clamping it changes no order.
  */
 __device__ static inline void
 encode_absolute(const MirrorView &mirror, const float *elements, signed char *codes)
@@ -108,7 +109,7 @@ graph_lay_out(const BatchView &batch, const GraphLayout &layout, unsigned char *
 	answers->gathered = (uint32_t *) at;
 }
 
-/* A query from pinned memory to answers in pinned memory. */
+/* One query per block, from pinned memory to answers in pinned memory. */
 template <typename T, int TERM, class By>
 __global__ void
 __launch_bounds__(THREADS, By::BLOCKS) graph_search_kernel(const MirrorView mirror,
@@ -126,7 +127,7 @@ __launch_bounds__(THREADS, By::BLOCKS) graph_search_kernel(const MirrorView mirr
 	uint32_t scanned,
 		reached;
 
-	bring_query(batch, &shared.asked);
+	load_device_query(batch, &shared.asked);
 	graph_lay_out(batch, layout, memory, &graph, &answers);
 	for (uint32_t i = threadIdx.x; i < graph.walk.places; i += THREADS)
 		graph.walk.table[i] = NO_SLOT;
@@ -145,7 +146,7 @@ __launch_bounds__(THREADS, By::BLOCKS) graph_search_kernel(const MirrorView mirr
 		load_query<T>(mirror, batch.vectors + asked.vector, (float *) memory, &shared.walk.norm);
 	if constexpr (By::MEASURE == MEASURE_ROTATED)
 	{
-		/* where candidates are to be */
+		/* rotation uses the memory of the candidates as scratch */
 		encode_rotated_query<TERM>(mirror, query.vector.elements,
 								   (float *) (memory + layout.candidates), codes, &graph.walk,
 								   &shared.walk);
@@ -190,7 +191,7 @@ typedef void (*GraphKernel)(const MirrorView, const BatchView, const PendingList
 
 #define CODES_KERNEL(T, TERM) graph_search_kernel<T, TERM, ByCodes<T, TERM>>
 #define EXACT_KERNEL(T, TERM) graph_search_kernel<T, TERM, ByExact<T, TERM>>
-/* rows of bits are codes */
+/* rows of bits are their own codes */
 #define ROWS_KERNEL(T, TERM) \
 	graph_search_kernel<T, TERM, \
 						std::conditional_t<TERM == TERM_BITS, ByCodes<T, TERM>, ByRows<T, TERM>>>
@@ -208,7 +209,7 @@ static const GraphKernel graph_kernels[MEASURES][TYPES_AND_TERMS_COUNT] = {
 	TYPES_AND_TERMS(CODES_KERNEL), TYPES_AND_TERMS(ROWS_KERNEL), TYPES_AND_TERMS(EXACT_KERNEL),
 	TYPES_AND_TERMS(ROTATED_KERNEL)};
 
-/* What a mirror's queries are measured by. */
+/* The measure of a mirror's queries. */
 static GraphMeasure
 graph_measure(const MirrorView *mirror, bool reference)
 {
@@ -219,7 +220,7 @@ graph_measure(const MirrorView *mirror, bool reference)
 	return mirror->codes != NULL || mirror->type == ELEMENT_BIT ? MEASURE_CODES : MEASURE_ROWS;
 }
 
-/* Graph rows read in a round. */
+/* Graph rows expanded per round. */
 static uint32_t
 graph_breadth(GraphMeasure measure, uint32_t degree)
 {
@@ -230,7 +231,7 @@ graph_breadth(GraphMeasure measure, uint32_t degree)
 	return width < WALK_MOST_WIDTH ? width : WALK_MOST_WIDTH;
 }
 
-/* Take `bytes` from *at on, in whole 16. */
+/* Reserve `bytes`, rounded up to 16, at *at, which advances. */
 static uint32_t
 graph_carve(uint32_t *at, size_t bytes)
 {
@@ -241,8 +242,8 @@ graph_carve(uint32_t *at, size_t bytes)
 }
 
 /*
- * Lay out a launch's memory. What the longest vectors want in shared memory is
- * less than any device that the engine takes has.
+ * Lay out a launch's memory. Every supported device has enough shared memory
+ * for the longest vectors (LEAST_SHARED in device.cu).
  */
 static GraphLayout
 lay_out_graph(const GraphLimits *limits, const MirrorView *mirror, GraphMeasure measure,
@@ -277,7 +278,7 @@ lay_out_graph(const GraphLimits *limits, const MirrorView *mirror, GraphMeasure 
 		at = (uint32_t) round_up(layout.candidates + rotating_bytes(mirror), 16);
 	layout.shared_bytes = at;
 	at = 0;
-	/* reference mode cuts it when a round was merged */
+	/* in reference mode the list is cut only after a round was merged */
 	layout.list_bytes = (uint32_t) round_up(
 		(listed + (measure == MEASURE_EXACT ? layout.tile : 0)) * entry, 16);
 	layout.list = graph_carve(&at, 2 * (size_t) layout.list_bytes);
@@ -290,7 +291,10 @@ lay_out_graph(const GraphLimits *limits, const MirrorView *mirror, GraphMeasure 
 	return layout;
 }
 
-/* The mirror as a walk sees it: bits are codes, and pivots have only codes. */
+/*
+ * The mirror as walks see it: bits are their own codes; pivots have only codes,
+ * so other measures start from seeds.
+ */
 static MirrorView
 measured_view(const MirrorView *mirror, GraphMeasure measure)
 {

@@ -1,12 +1,12 @@
 /*
  * graph_search.cuh
- *		The graph search for every kind of query: device routines. See
- *		graph_search.cu for the map.
+ *		The general graph search: device routines. See graph_search.cu for the
+ *		map.
  *
- * It has the list, the set and the rounds of graph_search_codes.cuh. What
- * differs: what a slot is measured by is a policy; candidates are sorted before
- * they are merged, because lists are long; answers of a query with a bitmap or
- * a bound are kept apart.
+ * It shares the list, the visited set and the rounds with
+ * graph_search_codes.cuh. Differences: the distance is a policy; candidates are
+ * sorted before the merge, because lists are long; answers of a query with a
+ * bitmap or a bound are kept in a list of their own.
  */
 #ifndef GPUANN_CUDA_GRAPH_SEARCH_CUH
 #define GPUANN_CUDA_GRAPH_SEARCH_CUH
@@ -14,20 +14,20 @@
 #include "cuda/graph/answers.cuh"
 #include "cuda/graph/equal_rows.cuh"
 
-#define CODE_LANES 8u /* that measure a row of codes */
+#define CODE_LANES 8u /* per row of codes */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ > 900
-#define ROWS_BLOCKS 2 /* of an SM, by stored rows: 80 registers a thread would not do */
+#define ROWS_BLOCKS 2 /* per SM, over stored rows: 80 registers per thread would not suffice */
 #else
 #define ROWS_BLOCKS 3
 #endif
 
-/* What slots are measured by on the way. */
+/* What distances are computed from during the walk. */
 enum GraphMeasure
 {
 	MEASURE_CODES = 0,
 	MEASURE_ROWS = 1,
 	MEASURE_EXACT = 2,
-	MEASURE_ROTATED = 3 /* codes too */
+	MEASURE_ROTATED = 3 /* as MEASURE_CODES, with rotation and scales */
 };
 
 __host__ __device__ static inline bool
@@ -37,63 +37,63 @@ is_coded(GraphMeasure measure)
 }
 
 /*
- * Where things are, in bytes from the start of shared memory, or of the query's
- * state.
+ * Memory layout: offsets in bytes from the start of shared memory, or of the
+ * query's state.
  */
 struct GraphLayout
 {
-	uint32_t codes; /* shared */
+	uint32_t codes; /* offsets in shared memory */
 	uint32_t candidates;
 	uint32_t admitted;
 	uint32_t fresh;
 	uint32_t tile_answers;
-	uint32_t shared_bytes; /* without the state */
-	uint32_t list;		   /* state: the list twice */
-	uint32_t list_bytes;   /* of one */
-	uint32_t answers;	   /* those kept apart, twice */
-	uint32_t table;		   /* the set; at the end the answers ranked exactly */
+	uint32_t shared_bytes; /* excluding the state */
+	uint32_t list;		   /* offsets in the state: the list, double-buffered */
+	uint32_t list_bytes;   /* of one buffer */
+	uint32_t answers;	   /* list of answers kept apart, double-buffered */
+	uint32_t table;		   /* visited set; at the end the reranked answers */
 	uint32_t state_bytes;
-	uint32_t tile;	 /* slots of one round, at most */
-	uint32_t sorted; /* the same, rounded up to a power of two */
+	uint32_t tile;	 /* maximum number of slots of a round */
+	uint32_t sorted; /* `tile` rounded up to a power of two */
 	uint32_t places;
-	uint32_t half; /* entries of one half of the ranked answers */
+	uint32_t half; /* entries of one buffer of the reranked answers */
 	uint32_t width;
 	bool state_shared;
 };
 
-/* What the threads of a block share besides the large arrays. */
+/* A block's shared variables besides the large arrays. */
 struct GraphShared
 {
 	WalkShared walk;
 	DeviceQuery asked;
-	uint32_t admitted; /* of a round */
-	uint32_t staying;  /* of these, behind the bound */
+	uint32_t admitted; /* admitted slots of a round */
+	uint32_t staying;  /* of these, after the query's bound */
 };
 
-/* A walk and its answers. */
+/* A walk and its separate list of answers. */
 template <class E>
 struct GraphWalk
 {
 	WalkOf<E> walk;
 	E *admitted; /* of a round */
-	E *answers;	 /* kept apart */
+	E *answers;	 /* list of answers, double-buffered */
 	E *other_answers;
 	uint32_t nanswers;
 	bool apart;
 };
 
-/* A query as walks measure it. */
+/* A query in the formats that walks measure it in. */
 struct MeasuredQuery
 {
 	QueryVector vector;
 	const uint4 *codes;
-	float step; /* of rotated codes, as the walk's */
+	float step; /* of rotated codes, as in WalkOf */
 	float factor;
 };
 
 /*
- * Sort n entries, of a list with room for a power of two of them: few by
- * counting what is before each. All threads, after a barrier; ends with one.
+ * Sort n entries of an array whose capacity is a power of two; few entries by
+ * counting the lower ones. All threads, after a barrier; ends with one.
  */
 template <class E>
 __device__ static inline void
@@ -106,7 +106,7 @@ sort_entries(E *entries, uint32_t n)
 		E entry = threadIdx.x < n ? entries[threadIdx.x] : 0;
 		uint32_t place = 0;
 
-		/* what is not behind the bound is there more than once */
+		/* entries before the bound were all set to the same value */
 		for (uint32_t i = 0; threadIdx.x < n && i < n; i++)
 			place += entries[i] < entry || (entries[i] == entry && i < threadIdx.x);
 		__syncthreads();
@@ -137,7 +137,7 @@ sort_entries(E *entries, uint32_t n)
 		}
 }
 
-/* How many of a sorted list's entries are before another. */
+/* The number of entries of a sorted list that are before `entry`. */
 template <class E>
 __device__ static inline uint32_t
 sorted_before(const E *list, uint32_t count, E entry)
@@ -158,8 +158,8 @@ sorted_before(const E *list, uint32_t count, E entry)
 }
 
 /*
- * Merge n sorted entries into a list of `count` that keeps `room`; returns how
- * many it has in `to`. All threads; no barrier at the end.
+ * Merge n sorted entries into a sorted list of `count`, and keep `room` of them
+ * in `to`; returns the number kept. All threads; no barrier at the end.
  */
 template <class E>
 __device__ static inline uint32_t
@@ -185,7 +185,7 @@ merge_sorted(const E *from, uint32_t count, const E *add, uint32_t n, E *to, uin
 
 /* --- distances ------------------------------------------------------------ */
 
-/* The sum of absolute differences of sixteen codes each. */
+/* sum + the absolute differences of sixteen pairs of codes. */
 __device__ static inline int
 absolute16(const uint4 &a, const uint4 &b, int sum)
 {
@@ -206,8 +206,9 @@ absolute16(const uint4 &a, const uint4 &b, int sum)
 }
 
 /*
- * The key that ranks a slot on the way: whole numbers, or bits of a float that
- * is not negative. Lanes of a team each have their part.
+ * The key that orders slots during the walk: an integer, or the bits of a
+ * non-negative float. The lanes of a team split the row's codes; every lane
+ * gets the key. Whole warps.
  */
 template <int TERM>
 __device__ static inline uint32_t
@@ -253,7 +254,7 @@ code_key(const MirrorView &mirror, int scale, const uint4 *query, const signed c
 	return (uint32_t) sum ^ 0x80000000u;
 }
 
-/* The same of rotated codes. */
+/* The same for rotated codes. */
 template <int TERM>
 __device__ static inline uint32_t
 rotated_code_key(const MirrorView &mirror, float step, float factor, const uint4 *query,
@@ -275,9 +276,9 @@ rotated_code_key(const MirrorView &mirror, float step, float factor, const uint4
 }
 
 /*
- * A measure as a policy: the entries of its lists, which have keys of its
- * width; blocks that an SM is to hold; the lanes that measure a slot; its key,
- * in all of these. Whole warps.
+ * A measure as a policy: the type of list entries, whose keys have its width;
+ * the blocks per SM to compile for; the lanes per slot; a slot's key, in all of
+ * these lanes. Whole warps.
  */
 
 /* By codes. */
@@ -350,7 +351,7 @@ struct ByRows
 	}
 };
 
-/* By stored rows exactly: reference mode. */
+/* By stored rows, exactly: reference mode. */
 template <typename T, int TERM>
 struct ByExact
 {
@@ -373,7 +374,10 @@ struct ByExact
 
 /* --- a round -------------------------------------------------------------- */
 
-/* Offer a measured slot to the answers kept apart. Whole warps. */
+/*
+ * Append measured slots that may be answers to the round's admitted entries.
+ * One slot per lane that has one; whole warps.
+ */
 template <class E>
 __device__ static inline void
 offer_apart(const MirrorView &mirror, const BatchView &batch, const GraphWalk<E> &graph,
@@ -395,7 +399,7 @@ offer_apart(const MirrorView &mirror, const BatchView &batch, const GraphWalk<E>
 		graph.admitted[place] = entry;
 }
 
-/* Measure n slots of this warp's list, or pivots. */
+/* Measure the n slots in this warp's `fresh` (pivots: numbers of pivots). */
 template <class By>
 __device__ static inline void
 measure_fresh(const MirrorView &mirror, const BatchView &batch,
@@ -412,23 +416,23 @@ measure_fresh(const MirrorView &mirror, const BatchView &batch,
 		bool active = i < n;
 		uint32_t slot = active ? graph.walk.fresh[i] : 0;
 		auto key = By::key(mirror, query, graph.walk.scale, pivots, slot, active);
-		bool speaks = active && lane % lanes == 0;
+		bool offers = active && lane % lanes == 0;
 
-		codes_offer(mirror, graph.walk, &shared->walk, speaks, key, slot, false);
+		codes_offer(mirror, graph.walk, &shared->walk, offers, key, slot, false);
 		if (graph.apart && !pivots)
-			offer_apart(mirror, batch, graph, shared, speaks, entry_of(key, slot));
+			offer_apart(mirror, batch, graph, shared, offers, entry_of(key, slot));
 	}
 }
 
 /*
- * Take `total` neighbours from slot numbers to candidates: every warp an equal
- * share.
+ * Process `total` neighbours, from slot numbers to candidates: an equal share
+ * per warp.
  */
 template <class By>
 __device__ static inline void
-look_at_neighbours(const MirrorView &mirror, const BatchView &batch,
-				   const GraphWalk<typename By::Listed> &graph, GraphShared *shared,
-				   const MeasuredQuery &query, const Parents &parents, uint32_t total)
+graph_expand(const MirrorView &mirror, const BatchView &batch,
+			 const GraphWalk<typename By::Listed> &graph, GraphShared *shared,
+			 const MeasuredQuery &query, const Parents &parents, uint32_t total)
 {
 	uint32_t n =
 		gather_fresh(mirror, graph.walk, &shared->walk, parents.pivots, total,
@@ -439,10 +443,9 @@ look_at_neighbours(const MirrorView &mirror, const BatchView &batch,
 }
 
 /*
- * Leave out of a round's admitted entries those that are not behind the bound,
- * which is exact: so they are measured exactly. They become the greatest entry,
- * and are behind all others when they are sorted. All threads, after a barrier;
- * ends with one.
+ * Exclude admitted entries of a round that are not after the query's bound. The
+ * bound is exact, so they are measured exactly. Excluded entries are set to the
+ * greatest value and sort last. All threads, after a barrier; ends with one.
  */
 template <typename T, int TERM, class E>
 __device__ static inline void
@@ -472,8 +475,8 @@ check_bound(const MirrorView &mirror, const GraphWalk<E> &graph, GraphShared *sh
 }
 
 /*
- * Merge a round's admitted entries into the answers kept apart. All threads,
- * after a barrier; ends with one.
+ * Merge a round's admitted entries into the separate list of answers. All
+ * threads, after a barrier; ends with one.
  */
 template <typename T, int TERM, class E>
 __device__ static inline void
@@ -500,8 +503,8 @@ merge_apart(const MirrorView &mirror, GraphWalk<E> *graph, GraphShared *shared,
 }
 
 /*
- * Merge a round's candidates into a list that keeps `room`, and mark the
- * parents expanded. All threads, after a barrier; ends with one.
+ * Merge a round's candidates into a list of `room` entries at most, and mark
+ * the parents expanded. All threads, after a barrier; ends with one.
  */
 template <class E>
 __device__ static inline void
@@ -516,7 +519,7 @@ merge_candidates(WalkOf<E> *walk, WalkShared *shared, const Parents &parents, ui
 	sort_entries(walk->candidates, n);
 	if (threadIdx.x == 0)
 	{
-		/* what stands before the nearest newcomer stays where it is */
+		/* entries before the nearest new one keep their places */
 		uint32_t before =
 			n > 0 ? sorted_before(from, walk->count, walk->candidates[0]) : walk->count;
 
@@ -532,19 +535,22 @@ merge_candidates(WalkOf<E> *walk, WalkShared *shared, const Parents &parents, ui
 	__syncthreads();
 }
 
-/* Put the answers into a set that was refilled from the list. All threads. */
+/*
+ * After a refill from the list, insert the answers into the visited set. All
+ * threads.
+ */
 template <class E>
 __device__ static inline void
-see_answers(GraphWalk<E> *graph)
+visit_answers(GraphWalk<E> *graph)
 {
 	for (uint32_t i = threadIdx.x; i < graph->nanswers; i += blockDim.x)
-		codes_see(graph->walk, slot_of(graph->answers[i]));
+		visit_slot(graph->walk, slot_of(graph->answers[i]));
 	graph->walk.forgotten -= graph->nanswers;
 }
 
 /*
- * Make sure that the set of slots seen has room for `more`, and holds the list
- * and the answers. All threads.
+ * Make room for `more` slots in the visited set, which keeps the slots of list
+ * and answers. All threads.
  */
 template <class E>
 __device__ static inline void
@@ -553,20 +559,20 @@ make_room_for(GraphWalk<E> *graph, uint32_t more)
 	WalkOf<E> *walk = &graph->walk;
 
 	if (list_make_room(walk, more))
-		see_answers(graph);
+		visit_answers(graph);
 }
 
-/* Note the slot that a search in reference mode expands. */
+/* Record the slot that a search in reference mode expands. */
 template <class E>
 __device__ static inline void
-note_trace(const BatchView &batch, const DeviceQuery &asked, const WalkOf<E> &walk,
+record_trace(const BatchView &batch, const DeviceQuery &asked, const WalkOf<E> &walk,
 		   const Parents &parents)
 {
 	if (threadIdx.x == 0 && parents.place != NO_SLOT && walk.expanded <= asked.trace_room)
 		batch.traces[asked.trace + walk.expanded - 1] = slot_of(walk.list[parents.place]);
 }
 
-/* What copies of a row are told by. */
+/* The rows by which duplicates are detected. */
 template <class By>
 __device__ static inline ComparedRows
 compared_rows(const MirrorView &mirror)
@@ -575,14 +581,14 @@ compared_rows(const MirrorView &mirror)
 }
 
 /*
- * Whether a walk that has come to its end goes on (equal_rows.cuh): not in
- * reference mode, which keeps copies apart from the start, nor if the query
- * said when to stop.
+ * Whether a walk whose list is fully expanded continues with another part
+ * (equal_rows.cuh): not in reference mode, which keeps duplicates apart from
+ * the start, nor with an iteration limit.
  */
 template <class By>
 __device__ static inline bool
-goes_on(const MirrorView &mirror, GraphWalk<typename By::Listed> *graph, GraphShared *shared,
-		uint32_t *seeded)
+walk_continues(const MirrorView &mirror, GraphWalk<typename By::Listed> *graph,
+			   GraphShared *shared, uint32_t *seeded)
 {
 	const DeviceQuery &asked = shared->asked;
 
@@ -590,7 +596,7 @@ goes_on(const MirrorView &mirror, GraphWalk<typename By::Listed> *graph, GraphSh
 		!begin_next_part(compared_rows<By>(mirror), &graph->walk, &shared->walk,
 						 ranked_entries(asked.k, asked.ef), seeded))
 		return false;
-	see_answers(graph);
+	visit_answers(graph);
 	return true;
 }
 
@@ -613,17 +619,17 @@ graph_walk_all(const MirrorView &mirror, const BatchView &batch, const GraphLayo
 		if (!next_round(mirror, shared->asked, &shared->walk, layout.width, walk, &seeded, &parents,
 						&total))
 		{
-			if (!goes_on<By>(mirror, graph, shared, &seeded))
+			if (!walk_continues<By>(mirror, graph, shared, &seeded))
 				return;
 			continue;
 		}
 		if (By::MEASURE == MEASURE_EXACT)
-			note_trace(batch, shared->asked, *walk, parents);
+			record_trace(batch, shared->asked, *walk, parents);
 		if (threadIdx.x == 0)
 			shared->admitted = shared->staying = 0;
 		make_room_for(graph, total);
 		__syncthreads();
-		look_at_neighbours<By>(mirror, batch, *graph, shared, query, parents, total);
+		graph_expand<By>(mirror, batch, *graph, shared, query, parents, total);
 		__syncthreads();
 		if (graph->apart)
 			merge_apart<T, TERM>(mirror, graph, shared, query.vector);
@@ -639,8 +645,8 @@ graph_walk_all(const MirrorView &mirror, const BatchView &batch, const GraphLayo
 }
 
 /*
- * How many answers lie within what the list has reached. Any thread, after a
- * barrier.
+ * The number of answers within the distance that the list has reached. Any
+ * thread, after a barrier.
  */
 template <class E>
 __device__ static inline uint32_t

@@ -1,6 +1,6 @@
 /*
  * graph_search.h
- *		Graph search: what the batch code needs to know to launch it.
+ *		Graph search: interface to the code that launches batches.
  */
 #ifndef GPUANN_CUDA_GRAPH_SEARCH_H
 #define GPUANN_CUDA_GRAPH_SEARCH_H
@@ -8,8 +8,8 @@
 #include "cuda/common/view.h"
 
 /*
- * Entries that exact searches of the pending rows, made before, hand to a graph
- * search: lists of each query, in turn.
+ * Results of exact scans of the pending rows that ran before the graph search:
+ * several sorted lists per query, which the search merges into its answers.
  */
 struct PendingLists
 {
@@ -18,17 +18,18 @@ struct PendingLists
 	const uint32_t *slots;
 	uint32_t lists;
 	uint32_t length;
-	const DeviceHead *heads; /* say how many pending rows each query was shown */
+	const DeviceHead *heads; /* `pending`: how many pending rows were compared with each query */
 };
 
 /*
- * What a device allows graph searches: found once, by graph_search_prepare and
- * walk_prepare.
+ * Shared memory limits of a device, determined by graph_search_prepare() and
+ * walk_prepare().
  */
 struct GraphLimits
 {
-	uint32_t search_shared; /* bytes of a block's shared memory, of graph_search.cu */
-	uint32_t walk_shared;	/* and of graph_search_codes.cu */
+	uint32_t search_shared; /* maximum dynamic shared memory of a block, in bytes:
+							 * graph_search.cu */
+	uint32_t walk_shared;	/* graph_search_codes.cu */
 	uint32_t processors;
 };
 
@@ -42,20 +43,20 @@ struct GraphLaunch
 	uint32_t queries;
 	uint32_t max_k;
 	uint32_t max_ef;
-	bool any_admitted; /* or bounded */
+	bool any_admitted; /* some query has a bitmap or a bound */
 	bool reference;
 	cudaStream_t stream;
 };
 
 /*
- * Bytes of the batch's state that one query of a launch wants; 0: all of it is
- * in shared memory.
+ * Bytes of the batch's state per query of a launch; 0: everything fits into
+ * shared memory.
  */
 extern size_t graph_search_state_bytes(const GraphLimits *limits, const MirrorView *mirror,
 									   bool reference, uint32_t max_k, uint32_t max_ef, bool apart);
 /*
- * Allow the kernels their shared memory, and check that this device has code
- * for them.
+ * Raise the kernels' shared memory limits; fails if this device has no code for
+ * them.
  */
 extern cudaError_t graph_search_prepare(const cudaDeviceProp *device, GraphLimits *limits);
 extern cudaError_t graph_search_launch(const GraphLaunch *launch);

@@ -1,17 +1,17 @@
 /*
  * graph_search_codes.cu
- *		Graph search over codes: one block per query, of two warps when queries
- *		are many, of eight and more when they are few.
+ *		Graph search over codes: one block per query, of two warps with many
+ *		queries in flight, of eight or more with few.
  *
- * The routine is that of src/engine/search.h, but that it starts from more than
- * the seeds (entry_points.h). Per round the nearest WALK_WIDTH unexpanded slots
- * of the list are expanded: their graph rows are read, slots not seen before
- * get their distance from codes (whole numbers: exact in any order of
- * summation), those that may enter the list are merged into it by rank. List
- * and rounds have a total order, so an answer depends on query and mirror,
- * never on the batch or the number of warps. At the end the first entries of
- * the list that are alive are measured exactly (I10), pending rows are scanned
- * exactly, both merged.
+ * The algorithm is that of src/engine/search.h, except that it starts from more
+ * than the seeds (entry_points.h). In each round the nearest WALK_WIDTH
+ * unexpanded slots of the list are expanded: their graph rows are read,
+ * unvisited slots are measured by their codes (integers: exact in any order of
+ * summation), and those that may enter the list are merged into it by rank.
+ * List and rounds have a total order, so an answer depends on query and mirror
+ * only, not on the batch or the number of warps. At the end the first live
+ * entries of the list are reranked exactly (I10), pending rows are scanned
+ * exactly, and the two are merged.
  *
  * Map: grid = queries, block = 32 x warps.
  *		registers	this round's parents, a few rows' partial sums (ROWS loads
@@ -25,9 +25,9 @@
  *					end.
  *		L2, HBM		codes, graph rows, bypassing L1; stored rows of the entries
  *					ranked exactly
- * A round: two barriers. Every warp finds the parents itself and takes an equal
- * share of their neighbours from graph row to candidate without meeting the
- * others.
+ * A round has two barriers. Every warp finds the parents itself and processes
+ * an equal share of their neighbours, from graph row to candidate, without
+ * synchronising with the others.
  *
  * Bytes per query: 16 ef + 8 tile + 4 (tile + 32) + max(4 places, 24 x 2^p + 16
  * x TILE_EXACT) of shared memory, tile = 8 x degree. Reads: expanded x degree x
@@ -40,17 +40,18 @@
 #include "cuda/graph/answers.cuh"
 #include "cuda/graph/equal_rows.cuh"
 
-#define LEAST_TILE (WALK_MOST_WARPS * WALK_MOST_WIDTH) /* every warp notes its parents in its
-													    * share */
+#define LEAST_TILE (WALK_MOST_WARPS * WALK_MOST_WIDTH) /* every warp notes its parents in its share
+													    * of `fresh` */
 #define LEAST_PLACES 1024u
 #define MOST_SPARE_PLACES 4096u
 #define MOST_THREADS (WALK_MOST_WARPS * WARP)
-#define LONG_CODE 512u /* bytes from which on a query that has an SM to itself has all the warps */
-#define WALK_SHARED_MOST (64u * 1024) /* of a query: what is larger is left to graph_search.cu */
+#define LONG_CODE 512u /* code bytes from which a query that has an SM to itself gets the maximum of
+					    * warps */
+#define WALK_SHARED_MOST (64u * 1024) /* per query; queries that need more go to graph_search.cu */
 
 /*
- * The whole walk, from the seeds to a list without unexpanded slots. All
- * threads, after a barrier.
+ * The whole walk, from the seeds to a fully expanded list. All threads, after a
+ * barrier.
  */
 template <int TERM, uint32_t TEAM, uint32_t ROWS, bool ROTATED>
 __device__ static inline void
@@ -74,7 +75,8 @@ walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &
 			continue;
 		}
 		list_make_room(walk, total);
-		look_at<TERM, TEAM, ROWS, ROTATED>(mirror, layout, *walk, shared, query, parents, total);
+		codes_expand<TERM, TEAM, ROWS, ROTATED>(mirror, layout, *walk, shared, query, parents,
+												total);
 		__syncthreads();
 		if (walk->part == WALK_DISTINCT && !parents.pivots)
 			drop_copies(coded_rows(mirror), walk->list, walk->count, walk->candidates,
@@ -106,7 +108,7 @@ codes_lay_out(const WalkLayout &layout, unsigned char *memory, Walk *walk, Answe
 	answers->gathered = (uint32_t *) at;
 }
 
-/* Empty the set of slots seen. All threads; a barrier is to follow. */
+/* Clear the visited set. All threads; the caller synchronises. */
 __device__ static inline void
 clear_table(const Walk &walk)
 {
@@ -114,7 +116,7 @@ clear_table(const Walk &walk)
 		((uint4 *) walk.table)[i] = make_uint4(NO_SLOT, NO_SLOT, NO_SLOT, NO_SLOT);
 }
 
-/* A query from pinned memory to answers in pinned memory. */
+/* One query per block, from pinned memory to answers in pinned memory. */
 template <typename T, int TERM, uint32_t TEAM, uint32_t ROWS, bool ROTATED>
 __global__ void
 __launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const BatchView batch,
@@ -144,7 +146,7 @@ __launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const Ba
 	walk.part = WALK_PLAIN;
 	if constexpr (ROTATED)
 	{
-		/* it is rotated where list and set are to be */
+		/* rotation uses the memory of list and visited set as scratch */
 		encode_rotated_query<TERM>(mirror, query.elements, (float *) (memory + layout.list),
 								   (signed char *) memory + layout.codes, &walk, &shared);
 		clear_table(walk);
@@ -177,8 +179,7 @@ typedef void (*WalkKernel)(const MirrorView, const BatchView, const PendingLists
 #define TEAMS 4
 
 /*
- * The kernels for a type and a term, by the lanes that measure a row, and of
- * rotated codes.
+ * The kernels for a type and a term, by lanes per row, and for rotated codes.
  */
 template <typename T, int TERM>
 static WalkKernel
@@ -223,7 +224,7 @@ lay_out_walk(const MirrorView *mirror, uint32_t max_k, uint32_t max_ef, uint32_t
 	layout.tile = tile < LEAST_TILE ? LEAST_TILE : tile;
 	layout.places = power_of_two(2 * (max_ef + layout.tile));
 	layout.places = layout.places < LEAST_PLACES ? LEAST_PLACES : layout.places;
-	/* few queries leave room for fewer collisions */
+	/* few queries leave room for a larger table, with fewer collisions */
 	if (warps > 2 && layout.places < MOST_SPARE_PLACES)
 		layout.places = MOST_SPARE_PLACES;
 	layout.places = TUNED("PLACES", layout.places);

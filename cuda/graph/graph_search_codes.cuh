@@ -1,7 +1,7 @@
 /*
  * graph_search_codes.cuh
- *		The walk itself, on the device: from a query's codes to a list without
- *		unexpanded slots. See graph_search_codes.cu for the map.
+ *		The walk over codes, device routines: from a query's codes to a list
+ *		whose entries are all expanded. See graph_search_codes.cu for the map.
  */
 #ifndef GPUANN_CUDA_GRAPH_SEARCH_CODES_CUH
 #define GPUANN_CUDA_GRAPH_SEARCH_CODES_CUH
@@ -9,53 +9,55 @@
 #include "cuda/quantizer/rotated.cuh"
 #include "cuda/graph/graph_search_codes.h"
 
-typedef unsigned long long Entry; /* distance << 32 | slot << 1 | expanded */
-__extension__ typedef unsigned __int128 ExactEntry; /* likewise, distance << 64 */
+typedef unsigned long long Entry; /* code distance << 32 | slot << 1 | expanded */
+__extension__ typedef unsigned __int128 ExactEntry; /* the same with distance << 64 */
 
 /*
- * Where things are in shared memory, in bytes from its start; the same for all
- * queries of a launch.
+ * Layout of shared memory: offsets in bytes, the same for all queries of a
+ * launch.
  */
 struct WalkLayout
 {
 	uint32_t codes;
 	uint32_t list;
-	uint32_t list_bytes; /* of one of the two */
+	uint32_t list_bytes; /* of one of its two buffers */
 	uint32_t candidates;
 	uint32_t fresh;
-	uint32_t table; /* and at the end the answers */
+	uint32_t table; /* visited set; at the end the answers */
 	uint32_t bytes;
-	uint32_t tile;	 /* slots of one round, at most */
-	uint32_t places; /* of the table, a power of two */
-	uint32_t half;	 /* entries of one half of the answers */
-	uint32_t width;	 /* parents of a round, at most */
-	bool prefetch; /* graph rows of candidates: few queries leave bandwidth for it */
+	uint32_t tile;	 /* maximum number of slots of a round */
+	uint32_t places; /* capacity of the visited set, a power of two */
+	uint32_t half;	 /* entries of one buffer of the answers */
+	uint32_t width;	 /* maximum number of parents of a round */
+	bool prefetch; /* prefetch graph rows of candidates: with few queries bandwidth is left for
+				    * it */
 };
 
-/* What the threads of a block share besides the large arrays. */
+/* A block's shared variables besides the large arrays. */
 struct WalkShared
 {
 	uint4 asked[(sizeof(DeviceQuery) + 15) / 16];
 	double norm;
-	uint32_t found[2]; /* candidates of a round; rounds alternate */
+	uint32_t found[2]; /* number of candidates of a round, alternating: one is reset while the other
+					    * is counted */
 	uint32_t fresh;	   /* slots measured so far */
 	uint32_t open_from;
-	uint32_t gathered; /* pending rows of a tile; before, copies in the list */
+	uint32_t gathered; /* pending rows of a tile; before that, duplicates in the list */
 	uint32_t entered;
 	uint32_t live;
-	uint32_t most; /* of the query's elements, as the bits of a float */
+	uint32_t most; /* maximum of the query's elements, as the bits of a float */
 };
 
-/* Parts of a walk; equal_rows.cuh has the rules. */
+/* Parts of a walk; see equal_rows.cuh. */
 enum WalkPart
 {
-	WALK_PLAIN,	   /* as if there were no copies of rows */
-	WALK_DISTINCT, /* anew, without copies */
-	WALK_COPIES	   /* on from there, with copies of the nearest */
+	WALK_PLAIN,	   /* without regard to duplicates */
+	WALK_DISTINCT, /* restarted, excluding duplicates */
+	WALK_COPIES	   /* continued, admitting duplicates of the nearest */
 };
 
 /*
- * A walk in progress: what all threads of its block agree on. E is Entry or
+ * State of a walk, the same in all threads of the block. E is Entry or
  * ExactEntry.
  */
 template <class E>
@@ -64,21 +66,21 @@ struct WalkOf
 	E *list;
 	E *other;
 	E *candidates;
-	uint32_t *fresh; /* this warp's slots to measure */
+	uint32_t *fresh; /* slots that this warp has to measure */
 	uint32_t *table;
 	uint32_t places;
-	uint32_t count;	 /* entries of the list */
+	uint32_t count;	 /* entries in the list */
 	uint32_t ef;
-	uint32_t room; /* entries of a full list: ef, but in reference mode */
+	uint32_t room; /* capacity of the list: ef, except in reference mode */
 	WalkPart part;
-	uint32_t measured;	/* slots, up to the last round */
-	uint32_t forgotten; /* of them, those that the set no longer counts; may wrap */
+	uint32_t measured;	/* slots measured up to the last round */
+	uint32_t forgotten; /* of these, slots no longer counted in the visited set; may wrap around */
 	uint32_t round;
 	uint32_t expanded;
 	uint32_t iterations;
-	int scale; /* L2: twice the query's steps in steps of the rows */
-	float step;	  /* of rotated codes: the query's, */
-	float factor; /* and of products the factor of the rows' terms */
+	int scale; /* L2: twice the ratio of the query's step to the rows' step */
+	float step;	  /* rotated codes: step of the query, */
+	float factor; /* and for products the factor of the rows' terms */
 };
 
 typedef WalkOf<Entry> Walk;
@@ -90,7 +92,7 @@ slot_of(E entry)
 	return (uint32_t) entry >> 1;
 }
 
-/* The entry of a slot that is not expanded. */
+/* The entry of an unexpanded slot. */
 __device__ static inline Entry
 entry_of(uint32_t key, uint32_t slot)
 {
@@ -103,10 +105,10 @@ entry_of(Key key, uint32_t slot)
 	return (ExactEntry) key << 64 | (ExactEntry) (slot << 1);
 }
 
-/* Put a slot into the set of slots seen: true if it was not there. */
+/* Insert a slot into the visited set; returns true if it was not there. */
 template <class E>
 __device__ static inline bool
-codes_see(const WalkOf<E> &walk, uint32_t slot)
+visit_slot(const WalkOf<E> &walk, uint32_t slot)
 {
 	uint32_t at = (slot * 2654435761u) >> 15;
 	uint32_t old;
@@ -118,8 +120,8 @@ codes_see(const WalkOf<E> &walk, uint32_t slot)
 }
 
 /*
- * Empty the set and put the list back. All threads, after a barrier; ends with
- * one.
+ * Clear the visited set and insert the list's slots. All threads, after a
+ * barrier; ends with one.
  */
 template <class E>
 __device__ static inline void
@@ -129,13 +131,13 @@ list_refill_set(WalkOf<E> *walk)
 		((uint4 *) walk->table)[i] = make_uint4(NO_SLOT, NO_SLOT, NO_SLOT, NO_SLOT);
 	__syncthreads();
 	for (uint32_t i = threadIdx.x; i < walk->count; i += blockDim.x)
-		codes_see(*walk, slot_of(walk->list[i]));
+		visit_slot(*walk, slot_of(walk->list[i]));
 	__syncthreads();
 	walk->forgotten = walk->measured - walk->count;
 }
 
 /*
- * Make sure that the set has room for `more` slots: refill it if it has not;
+ * Make room for `more` slots in the visited set, refilling it at a load of 5/8;
  * returns whether it was refilled. All threads, after a barrier; ends with one
  * if it was.
  */
@@ -149,7 +151,7 @@ list_make_room(WalkOf<E> *walk, uint32_t more)
 	return true;
 }
 
-/* Bring a graph row nearer that may be needed next. */
+/* Prefetch a graph row that may be expanded next. */
 __device__ static inline void
 prefetch_row(const MirrorView &mirror, uint32_t slot)
 {
@@ -163,8 +165,8 @@ prefetch_row(const MirrorView &mirror, uint32_t slot)
 }
 
 /*
- * Offer measured slots (one per lane that has one) to the list: those that may
- * enter become candidates of the round. Whole warps.
+ * Append measured slots, one per lane that has one, that may enter the list to
+ * the round's candidates. Whole warps.
  */
 template <class E, class K>
 __device__ static inline void
@@ -190,7 +192,7 @@ codes_offer(const MirrorView &mirror, const WalkOf<E> &walk, WalkShared *shared,
 	}
 }
 
-/* The sum of products of sixteen codes each. */
+/* sum + the products of sixteen pairs of codes. */
 __device__ static inline int
 dot16(const uint4 &a, const uint4 &b, int sum)
 {
@@ -201,9 +203,9 @@ dot16(const uint4 &a, const uint4 &b, int sum)
 }
 
 /*
- * Sums over a team's rows of codes and a query's, in each of its lanes: `add`
- * takes a sum, 16 bytes of a row and the query's. A row may be NULL. Of each
- * row UNROLL chunks a lane are on their way at a time.
+ * Sums over the rows of codes of a team and a query, in each of its lanes:
+ * `add` takes a sum, 16 bytes of a row and 16 of the query. A row may be NULL.
+ * UNROLL chunks per row and lane are in flight.
  */
 template <uint32_t ROWS, uint32_t UNROLL, class Add>
 __device__ static inline void
@@ -233,7 +235,7 @@ team_sums(const uint4 *const *row, const uint4 *query, uint32_t chunks, uint32_t
 			sum[r] += __shfl_xor_sync(FULL_WARP, sum[r], (int) distance);
 }
 
-/* Of a team's sums, that of its row r. */
+/* The sum of row r, of a team's sums. */
 template <uint32_t ROWS>
 __device__ static inline int
 sum_of_row(const int *sum, uint32_t r)
@@ -247,9 +249,9 @@ sum_of_row(const int *sum, uint32_t r)
 }
 
 /*
- * Measure n slots of walk.fresh (of pivots: numbers), whose codes are at
- * `codes`, one warp: TEAM lanes per row, ROWS rows per team at a time. L2 ranks
- * by rr - 2 qr, the others by -qr, in whole numbers; the offset makes them
+ * Measure the n slots (or numbers of pivots) in walk.fresh, whose codes are at
+ * `codes`, by one warp: TEAM lanes per row, ROWS rows per team at a time. L2
+ * orders by rr - 2 qr, other metrics by -qr, in integers; the offset makes them
  * unsigned. ROTATED: codes have scales, and estimates are floats.
  */
 template <int TERM, uint32_t TEAM, uint32_t ROWS, bool ROTATED>
@@ -266,12 +268,12 @@ codes_measure(const MirrorView &mirror, const WalkLayout &layout, const Walk &wa
 		const uint4 *row[ROWS];
 		int sum[ROWS];
 		uint32_t first = base + lane / TEAM;
-		/* lane r of a team speaks for its row r */
+		/* lane r of a team offers its row r */
 		uint32_t i = first + lane % TEAM * (WARP / TEAM);
 		bool has = lane % TEAM < ROWS && i < n;
 		float2 scale;
 
-		/* on its way with the codes */
+		/* loaded while the codes are in flight */
 		if (ROTATED)
 			scale = has ? __ldcg(scales + walk.fresh[i]) : make_float2(0, 0);
 #pragma unroll
@@ -304,21 +306,21 @@ codes_measure(const MirrorView &mirror, const WalkLayout &layout, const Walk &wa
 }
 
 /*
- * This round's parents: lane j of every warp holds the j-th. Seeds and pivots'
- * numbers come as if they were the graph rows of parents.
+ * Parents of a round: lane j of every warp holds the j-th. Blocks of seeds and
+ * numbers of pivots are treated like the graph rows of parents.
  */
 struct Parents
 {
 	uint32_t count;
 	const uint32_t *row;
-	uint32_t place;		/* in the list; NO_SLOT: in none */
-	uint32_t open_from; /* behind the last */
-	bool pivots;		/* the round is of pivots: each is new, and has codes of its own */
+	uint32_t place;		/* index in the list; NO_SLOT: not in the list */
+	uint32_t open_from; /* index after the last parent */
+	bool pivots;		/* a round of pivots: all are new, and have codes of their own */
 };
 
 /*
- * Choose the nearest unexpanded slots of the list, at most `most`. Every warp
- * comes to the same.
+ * Choose the nearest unexpanded slots of the list, at most `most`. All warps
+ * compute the same.
  */
 template <class E>
 __device__ static inline Parents
@@ -353,7 +355,7 @@ choose_parents(const MirrorView &mirror, const WalkOf<E> &walk, uint32_t open_fr
 	return parents;
 }
 
-/* Neighbour i of this round. Whole warps. */
+/* Neighbour i of a round. Whole warps. */
 __device__ static inline uint32_t
 neighbour(const MirrorView &mirror, const Parents &parents, uint32_t i, bool has)
 {
@@ -368,10 +370,10 @@ neighbour(const MirrorView &mirror, const Parents &parents, uint32_t i, bool has
 }
 
 /*
- * Bring what was not seen before of a round's `total` slots into walk.fresh: of
- * every warp an equal share, returned is how many. source(i, has) is the i-th
- * slot, or what is none; whole warps call it. (look_at has this with the next
- * slots on their way.)
+ * Gather the unvisited ones of a round's `total` slots in walk.fresh, an equal
+ * share per warp; returns the number of this warp. source(i, has) is the i-th
+ * slot, or an invalid one; called by whole warps. (codes_expand does the same
+ * with the next slots prefetched.)
  */
 template <class E, class Source>
 __device__ static inline uint32_t
@@ -389,7 +391,7 @@ gather_fresh(const MirrorView &mirror, const WalkOf<E> &walk, WalkShared *shared
 	for (uint32_t i = from + lane; i - lane < to; i += WARP)
 	{
 		uint32_t slot = source(i, i < to);
-		bool fresh = slot < mirror.rows && (pivots || codes_see(walk, slot));
+		bool fresh = slot < mirror.rows && (pivots || visit_slot(walk, slot));
 		uint32_t ballot = __ballot_sync(FULL_WARP, fresh);
 
 		if (fresh)
@@ -403,13 +405,13 @@ gather_fresh(const MirrorView &mirror, const WalkOf<E> &walk, WalkShared *shared
 }
 
 /*
- * Take `total` neighbours from slot numbers to candidates: every warp an equal
- * share.
+ * Process `total` neighbours, from slot numbers to candidates: an equal share
+ * per warp.
  */
 template <int TERM, uint32_t TEAM, uint32_t ROWS, bool ROTATED>
 __device__ static inline void
-look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, WalkShared *shared,
-		const uint4 *query, const Parents &parents, uint32_t total)
+codes_expand(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk,
+			 WalkShared *shared, const uint4 *query, const Parents &parents, uint32_t total)
 {
 	uint32_t warps = blockDim.x / WARP;
 	uint32_t share = (total + warps - 1) / warps;
@@ -422,9 +424,9 @@ look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 #pragma unroll 1
 	for (uint32_t i = from + lane; i - lane < to; i += WARP)
 	{
-		/* the next ones are on their way meanwhile */
+		/* load the next slots while these are processed */
 		uint32_t next = neighbour(mirror, parents, i + WARP, i + WARP < to);
-		bool fresh = slot < mirror.rows && (parents.pivots || codes_see(walk, slot));
+		bool fresh = slot < mirror.rows && (parents.pivots || visit_slot(walk, slot));
 		uint32_t ballot = __ballot_sync(FULL_WARP, fresh);
 
 		if (fresh)
@@ -444,8 +446,8 @@ look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 }
 
 /*
- * How many of a list's entries are before another entry: eight parts at a time,
- * for the loads of a step do not wait for each other.
+ * The number of entries of a list that are before `entry`: an eight-way search,
+ * so that the loads of a step are independent.
  */
 __device__ static inline uint32_t
 list_before(const Entry *list, uint32_t count, Entry entry)
@@ -516,9 +518,7 @@ merge_round(Walk *walk, WalkShared *shared, const Parents &parents)
 		{
 			uint32_t before = list_before(from, walk->count, entry);
 
-			/*
-			 * of the nearest candidate: what stands before it stays where it is
-			 */
+			/* the nearest candidate: entries before it keep their places */
 			if (place == 0)
 				shared->open_from = before < open_from ? before : open_from;
 			place += before;
@@ -532,10 +532,9 @@ merge_round(Walk *walk, WalkShared *shared, const Parents &parents)
 }
 
 /*
- * Lists of the nearest pivots, at most `most`, as if they were the graph rows
- * of parents. Before them the walk's list holds nothing but pivots (their
- * numbers), which are no slots: it is empty afterwards. Every warp comes to the
- * same.
+ * The lists of the nearest pivots, at most `most`, as if they were graph rows
+ * of parents. Until now the walk's list holds numbers of pivots only, which are
+ * not slots; it is emptied. All warps compute the same.
  */
 template <class E>
 __device__ static inline Parents
@@ -556,11 +555,12 @@ choose_lists(const MirrorView &mirror, WalkOf<E> *walk, uint32_t most, uint32_t 
 }
 
 /*
- * What a round looks at, *total slots: seeds until all have been, or where
- * there are lists all pivots, then, in one round, the lists of the nearest;
- * then the graph rows of the nearest unexpanded slots; `most` rows or as many
- * seeds at most. *seeded counts seeds or pivots, and one more behind the lists.
- * Returns false where nothing is left. Every warp comes to the same.
+ * The slots of the next round, *total of them: seeds until none is left, or,
+ * with lists of entry points, all pivots and then, in one round, the lists of
+ * the nearest; after that the graph rows of the nearest unexpanded slots. At
+ * most `most` rows, or as many seeds. *seeded counts seeds or pivots, plus one
+ * for the round of lists. Returns false if nothing is left. All warps compute
+ * the same.
  */
 template <class E>
 __device__ static inline bool
@@ -578,7 +578,7 @@ next_round(const MirrorView &mirror, const DeviceQuery &asked, const WalkShared 
 					(lists ? mirror.pivots : mirror.seeds) + *seeded +
 						threadIdx.x % WARP * mirror.degree,
 					NO_SLOT, 0, lists};
-		/* pivots are not in the set */
+		/* pivots are not in the visited set */
 		if (lists)
 			walk->forgotten = walk->measured;
 		*total = nseeds - *seeded;
@@ -607,8 +607,8 @@ next_round(const MirrorView &mirror, const DeviceQuery &asked, const WalkShared 
 }
 
 /*
- * Make the query's codes, for all warps on the same scale. After a barrier,
- * with shared->most 0; ends with one.
+ * Encode the query, with the same scale in all warps. After a barrier, with
+ * shared->most 0; ends with one.
  */
 template <int TERM>
 __device__ static inline void
@@ -632,7 +632,7 @@ encode_query(const MirrorView &mirror, const float *elements, signed char *codes
 
 		most = other > most ? other : most;
 	}
-	/* floats that are not negative have the order of their bits */
+	/* the bits of non-negative floats order like the floats */
 	if (threadIdx.x % WARP == 0)
 		atomicMax(&shared->most, __float_as_uint(most));
 	__syncthreads();
@@ -640,8 +640,8 @@ encode_query(const MirrorView &mirror, const float *elements, signed char *codes
 	if (TERM == TERM_SQUARE)
 	{
 		/*
-		 * a power of two, so that sums stay whole numbers; bounded, so that
-		 * they stay below 2^31
+		 * a power of two, so that sums stay integers; limited, so that they
+		 * stay below 2^31
 		 */
 		while (most > 63.5f * (float) doubled &&
 			   (uint64_t) doubled * mirror.dims * 127 * 127 < (1u << 29))
@@ -661,8 +661,8 @@ encode_query(const MirrorView &mirror, const float *elements, signed char *codes
 }
 
 /*
- * The same where codes are rotated; room: for two rows of floats. The elements
- * stay as they are.
+ * The same for rotated codes; room: space for two rows of floats. The elements
+ * are not changed.
  */
 template <int TERM, class E>
 __device__ static inline void
@@ -681,7 +681,7 @@ encode_rotated_query(const MirrorView &mirror, const float *elements, float *roo
 	{
 		OffsetProducts products;
 
-		/* every warp comes to the same */
+		/* all warps compute the same */
 		__syncthreads();
 		products = offset_products(mirror.code_offsets, values, mirror.dims);
 		walk->factor = products.own > 0 ? products.other / products.own : 0;
@@ -694,7 +694,7 @@ encode_rotated_query(const MirrorView &mirror, const float *elements, float *roo
 	}
 	for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
 		most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, (int) distance));
-	/* floats that are not negative have the order of their bits */
+	/* the bits of non-negative floats order like the floats */
 	if (threadIdx.x % WARP == 0)
 		atomicMax(&shared->most, __float_as_uint(most));
 	__syncthreads();

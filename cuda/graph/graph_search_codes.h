@@ -1,18 +1,18 @@
 /*
  * graph_search_codes.h
- *		The walk over codes: graph search as fast as it gets, for what most
- *		queries ask.
+ *		The walk over codes: the fast graph search, for queries without bitmap
+ *		or bound whose list fits into shared memory.
  */
 #ifndef GPUANN_CUDA_GRAPH_SEARCH_CODES_H
 #define GPUANN_CUDA_GRAPH_SEARCH_CODES_H
 
 #include "cuda/graph/graph_search.h"
 
-#define WALK_WIDTH 8u	   /* graph rows read per round, whatever the batch */
+#define WALK_WIDTH 8u	   /* graph rows expanded per round, whatever the size of the batch */
 #define WALK_MOST_WIDTH 8u
-#define WALK_MOST_WARPS 16u /* of a query */
+#define WALK_MOST_WARPS 16u /* per query */
 
-/* A number that a benchmark build takes from the environment, read once. */
+/* A tunable constant: benchmark builds read it from the environment, once. */
 #ifdef GPUANN_TUNING
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,16 +28,16 @@
 #endif
 
 /*
- * Whether the walk takes a query: a function of query and mirror alone. ef is
- * what the query asks, raised to k.
+ * Whether the walk can answer a query; depends only on query and mirror. ef is
+ * at least k.
  */
 extern bool walk_takes(const GraphLimits *limits, const MirrorView *mirror, uint32_t k,
 					   uint32_t ef);
-/* Allow the kernels their shared memory. */
+/* Raise the kernels' shared memory limits. */
 extern cudaError_t walk_prepare(const cudaDeviceProp *device, GraphLimits *limits);
 /*
- * in_flight: queries on the device, these included; they say how many warps
- * each gets, which changes no answer.
+ * in_flight: queries on the device, these included; determines the warps per
+ * query, which changes no answer.
  */
 extern cudaError_t walk_launch(const GraphLaunch *launch, uint32_t in_flight);
 

@@ -1,7 +1,7 @@
 /*
  * lists_answer.cu
- *		The last step of a search of lists: of the rows that scans have found
- *		those that may be answers are measured, and merged with pending rows.
+ *		The last step of a search of lists: measures the rows found by scans
+ *		that may be answers, and merges them with pending rows.
  *
  * A block of 256 threads per query.
  *		1. The pending rows are scanned exactly (or lists that an exact search
@@ -11,15 +11,15 @@
  *		3. The rest, least lower bound first, is measured in tiles of 64, until
  *		   the k-th distance excludes what is left.
  *		4. Both merged, written to the batch's results (pinned memory).
- * Where a buffer did not suffice the query's codes are read again, here: once
- * for the limit and once to measure. So all rows of LISTS_ALL are measured
- * too.
+ * If a query's buffer has overflowed twice, its codes are read again here: once
+ * to derive the limit and once to measure. The same code measures all rows of
+ * LISTS_ALL.
  *
- * The order in which rows are measured does not matter. The host measures those
- * whose bounds are not above the k-th distance so far, in the order of bounds;
- * a row is measured there just if its bound is not above the k-th least of
- * max(bound, distance) of all rows. That is what the list of answers is ordered
- * by, where bounds may be wrong.
+ * The order in which rows are measured does not matter. The CPU engine measures
+ * rows by ascending bound while the bound is not above the k-th distance so
+ * far; it thus measures a row if and only if its bound is not above the k-th
+ * least of max(bound, distance) over all rows. Where bounds may be wrong, the
+ * list of answers is therefore ordered by max(bound, distance).
  *
  * Shared memory: query, both lists twice, 1,024 rows sorted by bound: 14 KB and
  * 48 bytes a result. Bytes read: the buffer three to five times (L2), stored
@@ -30,10 +30,10 @@
 #include "cuda/lists/lists_select.cuh"
 
 #define THREADS (LIST_WARPS * WARP)
-#define TILE 64u		/* rows measured and merged at once */
-#define SORTED 1024u	/* rows sorted by bound at once */
+#define TILE 64u		/* rows measured and merged at a time */
+#define SORTED 1024u	/* rows sorted by bound at a time */
 
-/* What a block shares beside its arrays. */
+/* Shared memory of a block besides its arrays. */
 struct AnswerShared
 {
 	DeviceQuery asked;
@@ -46,21 +46,22 @@ struct AnswerShared
 	Key tile[TILE];
 };
 
-/* A block's work on its query. */
+/* State of a block's query. */
 struct Answer
 {
 	QueryVector vector;
-	BestList pending; /* of pending rows */
-	BestList best;	  /* of others */
-	Entries sorted;	  /* SORTED places: bounds' keys (32 bits), slots */
-	Entries entering; /* TILE places */
-	bool uncertain;	  /* bounds may be wrong, and rows are chosen by them */
+	BestList pending; /* best pending rows */
+	BestList best;	  /* best rows of lists */
+	Entries sorted;	  /* SORTED places: keys of bounds (32 bits), slots */
+	Entries entering; /* TILE places: entries to be merged */
+	bool uncertain;	  /* bounds may be wrong, and rows are chosen by bound */
 	uint32_t measured;
 	uint32_t scanned;
 };
 
 /*
- * Measure up to TILE slots; keys are in shared->tile then, after a barrier.
+ * Measure up to TILE slots exactly; keys are in shared->tile afterwards. Ends
+ * with a barrier.
  */
 template <typename T, int TERM>
 __device__ static inline void
@@ -84,7 +85,7 @@ measure_tile(const MirrorView &mirror, const Answer &answer, const uint32_t *slo
 	__syncthreads();
 }
 
-/* Whether a list has an entry. */
+/* Whether a sorted list contains an entry. */
 __device__ static inline bool
 has_entry(const BestList &list, Key key, uint32_t slot)
 {
@@ -93,7 +94,7 @@ has_entry(const BestList &list, Key key, uint32_t slot)
 	return at < list.count && list.now.key[at] == key && list.now.slot[at] == slot;
 }
 
-/* Let an entry be merged into a list, if that takes it. */
+/* Add an entry to those to be merged into a list, if it is good enough. */
 __device__ static inline void
 enter(const BestList &list, const Entries &entering, AnswerShared *shared, Key key, uint32_t slot)
 {
@@ -106,7 +107,9 @@ enter(const BestList &list, const Entries &entering, AnswerShared *shared, Key k
 	entering.slot[at] = slot;
 }
 
-/* Merge what enters into a list. After a barrier. */
+/*
+ * Merge the entries collected since begin_tile() into a list. After a barrier.
+ */
 __device__ static inline void
 merge_entering(BestList *list, const Entries &entering, AnswerShared *shared)
 {
@@ -120,7 +123,7 @@ merge_entering(BestList *list, const Entries &entering, AnswerShared *shared)
 	list->merge(entering, n);
 }
 
-/* Begin to gather and to enter. */
+/* Reset the counters of gathered and entering rows. Contains barriers. */
 __device__ static inline void
 begin_tile(AnswerShared *shared)
 {
@@ -165,7 +168,7 @@ scan_pending(const MirrorView &mirror, const BatchView &batch, Answer *answer,
 	}
 }
 
-/* Merge the lists that an exact search made of the pending rows. */
+/* Merge the lists that an exact scan of the pending rows has left. */
 __device__ static inline void
 merge_pending(const PendingLists &pending, uint32_t number, Answer *answer, AnswerShared *shared)
 {
@@ -187,7 +190,7 @@ merge_pending(const PendingLists &pending, uint32_t number, Answer *answer, Answ
 
 /* ---- rows of lists ---- */
 
-/* The key above which no bound leads to an answer. */
+/* The key above which bounds exclude a row from the answers. */
 __device__ static inline Key
 stop_key(const Answer &answer)
 {
@@ -201,7 +204,7 @@ stop_key(const Answer &answer)
 	return key;
 }
 
-/* The key of the distance that a sorted row's bound stands for. */
+/* The key of the distance implied by the bound of a sorted row. */
 __device__ static inline Key
 sorted_bound(const MirrorView &mirror, const Answer &answer, uint32_t i)
 {
@@ -209,8 +212,8 @@ sorted_bound(const MirrorView &mirror, const Answer &answer, uint32_t i)
 }
 
 /*
- * Measure the rows gathered in `sorted`, least bound first, as far as these do
- * not exclude them. After a barrier.
+ * Measure the n rows gathered in `sorted`, least bound first, until the best so
+ * far exclude the rest. After a barrier.
  */
 template <typename T, int TERM>
 __device__ static inline void
@@ -247,8 +250,8 @@ measure_sorted(const MirrorView &mirror, Answer *answer, uint32_t n, AnswerShare
 }
 
 /*
- * The composite of a number and a slot, by which the least are selected; by
- * bound the number is the upper one.
+ * A composite of bound or estimate (by_bound: the upper bound) and slot, for
+ * selection.
  */
 __device__ static inline Key
 found_key(const ListsFound &found, bool by_bound)
@@ -256,7 +259,7 @@ found_key(const ListsFound &found, bool by_bound)
 	return (Key) fast_key(by_bound ? found.other : found.rank) << 32 | found.slot;
 }
 
-/* Measure what the buffer holds, n rows. */
+/* Measure the n rows in the query's buffer that its limit does not exclude. */
 template <typename T, int TERM>
 __device__ static inline void
 measure_found(const MirrorView &mirror, const ListsFound *found, uint32_t n, Answer *answer,
@@ -299,7 +302,7 @@ measure_found(const MirrorView &mirror, const ListsFound *found, uint32_t n, Ans
 
 /* ---- without a buffer ---- */
 
-/* A code as it is read once more. */
+/* A code that is read again. */
 struct ReadCode
 {
 	ListsFound found;
@@ -349,8 +352,8 @@ read_code(const MirrorView &mirror, const BatchView &batch, const ListsView &lis
 }
 
 /*
- * Read all codes of a query's lists. each(code, there) is called for a block of
- * codes per warp, by all threads, and may have barriers.
+ * Read all codes of a query's lists. each(code) is called by all threads, with
+ * one block of codes per warp, and may contain barriers.
  */
 template <class Each>
 __device__ static inline void
@@ -381,8 +384,8 @@ read_lists(const MirrorView &mirror, const BatchView &batch, const ListsView &li
 }
 
 /*
- * Keep the `need` least of a buffer's n rows, in place; returns how many are
- * left. All threads.
+ * Reduce a buffer to the `need` least of its n rows, in place; returns their
+ * number. All threads.
  */
 __device__ static inline uint32_t
 keep_least(ListsFound *found, uint32_t n, bool by_bound, AnswerShared *shared)
@@ -413,8 +416,8 @@ keep_least(ListsFound *found, uint32_t n, bool by_bound, AnswerShared *shared)
 }
 
 /*
- * Find the least upper bounds, or estimates, of a query's rows: they are in the
- * buffer then. Returns how many.
+ * Collect the rows with the least upper bounds, or estimates, in the query's
+ * buffer, reducing it whenever it is full. Returns their number.
  */
 __device__ static inline uint32_t
 find_least(const MirrorView &mirror, const BatchView &batch, const ListsView &lists,
@@ -442,7 +445,8 @@ find_least(const MirrorView &mirror, const BatchView &batch, const ListsView &li
 }
 
 /*
- * Measure all rows whose bounds do not exclude them, as their codes are read.
+ * Measure all rows that their bounds do not exclude, while their codes are
+ * read.
  */
 template <typename T, int TERM>
 __device__ static inline void
@@ -473,7 +477,10 @@ measure_lists(const MirrorView &mirror, const BatchView &batch, const ListsView 
 	measure_sorted<T, TERM>(mirror, answer, shared->gathered, shared);
 }
 
-/* The search of a query whose buffer did not suffice. */
+/*
+ * Search without a buffer, for LISTS_ALL and for queries whose buffer has
+ * overflowed.
+ */
 template <typename T, int TERM>
 __device__ static inline void
 search_again(const MirrorView &mirror, const BatchView &batch, const ListsView &lists,
@@ -497,7 +504,7 @@ search_again(const MirrorView &mirror, const BatchView &batch, const ListsView &
 
 /* ---- the kernel ---- */
 
-/* Where the arrays of a block lie; k: the most results, a power of two. */
+/* Lay out a block's arrays; k: maximum number of results, a power of two. */
 __device__ static inline void
 begin_answer(const MirrorView &mirror, uint32_t k, unsigned char *memory, Answer *answer)
 {
@@ -515,8 +522,8 @@ begin_answer(const MirrorView &mirror, uint32_t k, unsigned char *memory, Answer
 }
 
 /*
- * Order the answers among the rows of lists by their distances, where they are
- * by something else.
+ * Sort the answers among the rows of lists by exact distance, where they are
+ * ordered by max(bound, distance).
  */
 template <typename T, int TERM>
 __device__ static inline void
@@ -540,7 +547,7 @@ order_exactly(const MirrorView &mirror, Answer *answer, AnswerShared *shared)
 	block_sort(best, power_of_two(n));
 }
 
-/* Merge both kinds of rows, and write the answers. */
+/* Merge pending rows and rows of lists, and write the answers. */
 __device__ static inline void
 write_answer(const MirrorView &mirror, const BatchView &batch, const Answer &answer,
 			 uint32_t number, const AnswerShared &shared)
@@ -572,12 +579,12 @@ write_answer(const MirrorView &mirror, const BatchView &batch, const Answer &ans
 }
 
 /*
- * Bring a block's query, as others have brought it if there are lists. A
- * barrier at the end.
+ * Load a block's query: from the part's copy, which lists_prepare.cu has
+ * written, or from the batch if there are no lists. Ends with a barrier.
  */
 template <typename T>
 __device__ static inline void
-bring_asked(const MirrorView &mirror, const BatchView &batch, const ListsView &lists,
+load_asked(const MirrorView &mirror, const BatchView &batch, const ListsView &lists,
 			const ListsPart &part, float *elements, AnswerShared *shared)
 {
 	const DeviceQuery *asked =
@@ -608,7 +615,7 @@ __global__ void __launch_bounds__(THREADS, 3)
 	uint32_t number = part.first + blockIdx.x;
 	Answer answer;
 
-	bring_asked<T>(mirror, batch, lists, part, (float *) memory, &shared);
+	load_asked<T>(mirror, batch, lists, part, (float *) memory, &shared);
 	begin_answer(mirror, most_k, memory, &answer);
 	answer.vector = query_of(mirror, (const float *) memory, &shared.norm);
 	answer.pending.room = answer.best.room = shared.asked.k;

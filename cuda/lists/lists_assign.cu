@@ -1,14 +1,15 @@
 /*
  * lists_assign.cu
- *		The nearest centroid of each row: products by tensor cores leave few
- *		centroids open, of which the exact distance decides.
+ *		The nearest centroid of each row: products by tensor cores exclude most
+ *		centroids; exact distances decide among the rest.
  *
- * Vectors are moved so that the centroids' mean is the origin, scaled by a
- * power of two so that the largest element is below 1, and become halves. The
- * value of a row and a centroid, half the centroid's squared norm less the
- * product, orders centroids as the distance does. Its error is in proportion to
- * both lengths (value_error()), so each value stands for a range; a centroid
- * whose range begins behind the least end of one is not the nearest.
+ * Vectors are shifted so that the centroids' mean is the origin, scaled by a
+ * power of two so that the largest element is below 1, and rounded to half
+ * precision. The value of a row and a centroid, half the centroid's squared
+ * norm minus the product, orders centroids as the distance does. Its error is
+ * proportional to both lengths (value_error()), so each value has an error
+ * interval; a centroid whose interval begins above the least upper end cannot
+ * be the nearest.
  *
  * mean_kernel		blocks of 32 dimensions, 256 threads: the centroids' mean
  * halves_kernel	a warp per vector, 256 threads: reads 4 bytes an element
@@ -28,8 +29,8 @@
  *		a warp per row, 256 threads: of the centroids noted those that still
  *		begin before the bound are measured, four at a time
  *
- * Rows with more notes than there is room for, and those that are too far or
- * not numbers, are compared with all centroids (lists_near.cu).
+ * Rows with more notes than NOTES, and rows with elements that are too large or
+ * NaN, are compared with all centroids (lists_near.cu).
  */
 #include "cuda/lists/lists_assign.h"
 #include "cuda/exact/tensor.cuh"
@@ -39,47 +40,47 @@
 #define TILE ASSIGN_ROWS  /* rows, and centroids */
 #define WARP_ROWS 32u
 #define WARP_LISTS 64u
-#define TILE_HALVES 64u	  /* of a vector, in a stage */
+#define TILE_HALVES 64u	  /* of a vector, per stage */
 #define SIDE_BYTES (TILE * TILE_BYTES)
 #define STAGE_BYTES (2 * SIDE_BYTES)
-#define SPAN_SIDES 4u	  /* tiles of centroids whose spans are kept */
-#define NOTES 64u		  /* centroids of a row */
-#define PIECE_LEAST 40960u /* rows of a launch, unless they are long: a wave of blocks */
-#define FAR_ELEMENT 1e15f /* vectors with such elements are left to exact distances */
+#define SPAN_SIDES 4u	  /* tiles of centroids whose spans stay in shared memory */
+#define NOTES 64u		  /* centroids noted per row */
+#define PIECE_LEAST 40960u /* minimum rows per launch, unless they are long: one wave of blocks */
+#define LARGE_ELEMENT 1e15f /* vectors with larger elements are compared exactly only */
 #define SMALLEST_SPAN 0x1p-140f
 #define MEAN_DIMS 32u
 
-/* A centroid's part in the range of a value; aligned for one load. */
+/* A centroid's contribution to an error interval; aligned for one load. */
 struct alignas(16) ListSpan
 {
-	float low;	  /* half the squared norm, less its error */
-	float high;	  /* and more */
-	float scale;  /* of its halves, a power of two */
-	float length; /* not below its length */
+	float low;	  /* half the squared norm, minus its error */
+	float high;	  /* plus its error */
+	float scale;  /* of its half-precision elements, a power of two */
+	float length; /* upper bound of its length */
 };
 
-/* A row's part. */
+/* A row's contribution. */
 struct RowSpan
 {
-	float scale; /* of halves to elements, reciprocal; NaN: the row is left open */
-	float error; /* not below its halves' length times the error of values */
-	float slack; /* what exact distances, which decide, are themselves rounded by */
+	float scale; /* reciprocal scale of its half-precision elements; NaN: the row is left open */
+	float error; /* upper bound of the error of values: length of the scaled row x relative error */
+	float slack; /* rounding of the exact distances, which decide */
 };
 
 struct Note
 {
 	uint32_t list;
-	float low; /* where its range begins */
+	float low; /* lower end of its interval */
 };
 
-/* Scratch of an assignment, as kernels see it. */
+/* Kernel argument: the scratch memory of an assignment. */
 struct AssignTables
 {
 	const float *centroids;
 	const float *rows;
 	uint32_t lists;
 	uint32_t dims;
-	uint32_t pitch; /* halves of a vector, whole tiles */
+	uint32_t pitch; /* elements from one half-precision vector to the next, whole tiles */
 	uint32_t count; /* rows of the piece */
 	float *mean;
 	__half *list_halves;
@@ -87,21 +88,21 @@ struct AssignTables
 	__half *row_halves;
 	RowSpan *row_spans;
 	Note *notes;
-	uint32_t *counts; /* of notes, may exceed NOTES */
+	uint32_t *counts; /* number of notes, may exceed NOTES */
 	uint32_t *bounds;
 	uint32_t *open; /* rows left to lists_near.cu */
 	uint32_t *nopen;
 	uint32_t *nearest;
 	double *distances; /* or NULL */
 	float error;	   /* value_error() */
-	float rounding;	   /* of exact distances, relative */
+	float rounding;	   /* relative, of exact distances */
 };
 
 /*
- * Bound of the error of a value, relative to the lengths of both vectors. A
- * half is wrong by 2^-11 of itself, or 2^-25, where the largest element is at
- * least 1/2; then what tensor cores leave off; then roundings of moved elements
- * and of ranges.
+ * Upper bound of the error of a value, relative to the lengths of both vectors.
+ * Rounding to half precision has a relative error of 2^-11, or an absolute one
+ * of 2^-25 with the largest element at least 1/2; plus the error of tensor
+ * cores; plus rounding of shifted elements and of intervals.
  */
 static inline float
 value_error(uint32_t dims)
@@ -113,7 +114,7 @@ value_error(uint32_t dims)
 					0x1p-20);
 }
 
-/* A float as an unsigned number of the same order, and back. */
+/* The inverse of fast_key(). */
 __device__ static inline float
 of_fast_key(uint32_t key)
 {
@@ -139,7 +140,7 @@ __global__ void __launch_bounds__(THREADS) mean_kernel(const AssignTables tables
 	tables.mean[i] = sum / (float) tables.lists;
 }
 
-/* The exponent by which elements are divided, so that `most` is below 1. */
+/* The exponent to divide elements by, so that `most` becomes less than 1. */
 __device__ static inline int
 exponent_of(float most)
 {
@@ -155,8 +156,8 @@ power_of(int exponent)
 }
 
 /*
- * Move, scale and round a vector. Returns in all lanes its squared length
- * moved, and its exponent; false: it has elements that are too far. One warp.
+ * Shift, scale and round a vector. All lanes get its squared length (shifted)
+ * and its exponent. Returns false if an element is too large. One warp.
  */
 __device__ static inline bool
 make_halves(const AssignTables &tables, const float *vector, __half *halves, double *square,
@@ -164,14 +165,14 @@ make_halves(const AssignTables &tables, const float *vector, __half *halves, dou
 {
 	float most = 0;
 	double sum = 0;
-	bool far = false;
+	bool large = false;
 
 	for (uint32_t i = threadIdx.x % WARP; i < tables.dims; i += WARP)
 	{
 		float moved = vector[i] - tables.mean[i];
 
 		most = fmaxf(most, fabsf(moved));
-		far |= !(fabsf(moved) < FAR_ELEMENT);
+		large |= !(fabsf(moved) < LARGE_ELEMENT);
 		sum += (double) moved * moved;
 	}
 	for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
@@ -179,16 +180,16 @@ make_halves(const AssignTables &tables, const float *vector, __half *halves, dou
 		most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, (int) distance));
 		sum += __shfl_xor_sync(FULL_WARP, sum, (int) distance);
 	}
-	far = __ballot_sync(FULL_WARP, far) != 0;
-	*exponent = far ? 0 : exponent_of(most);
+	large = __ballot_sync(FULL_WARP, large) != 0;
+	*exponent = large ? 0 : exponent_of(most);
 	*square = sum;
 	for (uint32_t i = threadIdx.x % WARP; i < tables.pitch; i += WARP)
 	{
-		float moved = !far && i < tables.dims ? vector[i] - tables.mean[i] : 0;
+		float moved = !large && i < tables.dims ? vector[i] - tables.mean[i] : 0;
 
 		halves[i] = __float2half_rn(moved * power_of(-*exponent));
 	}
-	return !far;
+	return !large;
 }
 
 template <bool LISTS>
@@ -197,11 +198,11 @@ __global__ void __launch_bounds__(THREADS) halves_kernel(const AssignTables tabl
 	uint32_t at = blockIdx.x * WARPS + threadIdx.x / WARP;
 	double square;
 	int exponent;
-	bool near;
+	bool usable;
 
 	if (at >= (LISTS ? tables.lists : tables.count))
 		return;
-	near = make_halves(tables,
+	usable = make_halves(tables,
 					   (LISTS ? tables.centroids : tables.rows) + (size_t) at * tables.dims,
 					   (LISTS ? tables.list_halves : tables.row_halves) +
 						   (size_t) at * tables.pitch,
@@ -216,13 +217,13 @@ __global__ void __launch_bounds__(THREADS) halves_kernel(const AssignTables tabl
 	{
 		float half = (float) (square / 2);
 
-		/* one that is too far is noted by every row */
-		tables.list_spans[at] = {near ? half - half * 0x1p-20f - SMALLEST_SPAN : NAN,
-								 near ? half + half * 0x1p-20f + SMALLEST_SPAN : NAN, scale,
+		/* a centroid with too large elements is noted by every row */
+		tables.list_spans[at] = {usable ? half - half * 0x1p-20f - SMALLEST_SPAN : NAN,
+								 usable ? half + half * 0x1p-20f + SMALLEST_SPAN : NAN, scale,
 								 length};
 	}
 	else
-		tables.row_spans[at] = {near ? power_of(-exponent) : NAN,
+		tables.row_spans[at] = {usable ? power_of(-exponent) : NAN,
 								tables.error * (length * power_of(-exponent)),
 								SMALLEST_SPAN + tables.rounding * (length * power_of(-exponent)) *
 													length};
@@ -255,7 +256,7 @@ lay_out(uint32_t stages, unsigned char *at, size_t *bytes)
 	return memory;
 }
 
-/* Where a block is: a tile of centroids, and a chunk of 64 dimensions. */
+/* A block's position: tile of centroids, chunk of 64 dimensions. */
 struct AssignStep
 {
 	uint32_t tile;
@@ -311,15 +312,15 @@ copy_stage(const AssignTables &tables, const AssignMemory &memory, const AssignS
 	copies_close();
 }
 
-/* A range of values. */
-struct Range
+/* The error interval of a value. */
+struct Interval
 {
 	float low;
 	float high;
 };
 
-__device__ static inline Range
-range_of(const RowSpan &row, const ListSpan &list, float product)
+__device__ static inline Interval
+interval_of(const RowSpan &row, const ListSpan &list, float product)
 {
 	float error = fmaf(row.error, list.length, row.slack);
 
@@ -342,8 +343,10 @@ note_list(const AssignTables &tables, const AssignMemory &memory, uint32_t row, 
 }
 
 /*
- * Let a tile of centroids compete: bounds fall, and what begins before them is
- * noted. A bound read too early is looser, never wrong.
+ * Compare a tile of centroids: lower the rows' bounds to the least upper end,
+ * then note the centroids whose intervals begin at or below. Bounds are shared
+ * by the warps without a barrier: a stale bound is looser, so it notes too many
+ * centroids, never too few.
  */
 __device__ static inline void
 compare_tile(const AssignTables &tables, const AssignMemory &memory, uint32_t tile,
@@ -364,8 +367,9 @@ compare_tile(const AssignTables &tables, const AssignMemory &memory, uint32_t ti
 			continue;
 #pragma unroll
 		for (uint32_t r = 0; r < 4; r++)
-			least[r] = fminf(least[r],
-							 range_of(rows[r], list, sums[r / 2][j / 2][r % 2 * 2 + j % 2]).high);
+			least[r] =
+				fminf(least[r],
+					  interval_of(rows[r], list, sums[r / 2][j / 2][r % 2 * 2 + j % 2]).high);
 	}
 #pragma unroll
 	for (uint32_t r = 0; r < 4; r++)
@@ -391,7 +395,7 @@ compare_tile(const AssignTables &tables, const AssignMemory &memory, uint32_t ti
 #pragma unroll
 		for (uint32_t r = 0; r < 4; r++)
 		{
-			float low = range_of(rows[r], list, sums[r / 2][j / 2][r % 2 * 2 + j % 2]).low;
+			float low = interval_of(rows[r], list, sums[r / 2][j / 2][r % 2 * 2 + j % 2]).low;
 
 			if (!(low > least[r]))
 				note_list(tables, memory, first_row + r * 8 + lane / 4,
@@ -541,7 +545,7 @@ lists_code_prepare(const cudaDeviceProp *device, ListsLimits *limits)
 	return error;
 }
 
-/* Rows of a piece, at most. */
+/* Maximum rows of a piece. */
 static uint32_t
 piece_rows(uint32_t dims, uint32_t count)
 {
@@ -552,7 +556,7 @@ piece_rows(uint32_t dims, uint32_t count)
 	return count < rows ? count : (uint32_t) rows;
 }
 
-/* Lay tables out in scratch; returns the bytes they take. */
+/* Lay out tables in scratch memory; returns the bytes. */
 static size_t
 lay_out_tables(AssignTables *tables, uint32_t lists, uint32_t dims, uint32_t rows,
 			   unsigned char *scratch)
@@ -582,7 +586,7 @@ lists_assign_bytes(uint32_t lists, uint32_t dims, uint32_t count)
 	return lay_out_tables(&tables, lists, dims, piece_rows(dims, count), NULL);
 }
 
-/* Find the nearest centroids of a piece of rows by halves. */
+/* Launch the assignment of a piece of rows. */
 static cudaError_t
 launch_assignment(const AssignTables *tables, uint32_t stages, cudaStream_t stream)
 {
@@ -607,7 +611,9 @@ launch_assignment(const AssignTables *tables, uint32_t stages, cudaStream_t stre
 	return cudaGetLastError();
 }
 
-/* Assign a piece of rows; the centroids' halves are made. */
+/*
+ * Assign a piece of rows; the centroids' half-precision copies exist already.
+ */
 static cudaError_t
 assign_piece(const AssignTables *tables, const ListsAssign *assign)
 {
@@ -622,7 +628,7 @@ assign_piece(const AssignTables *tables, const ListsAssign *assign)
 								: near_launch(&near, assign->limits->processors, assign->stream);
 }
 
-/* Make the halves of the centroids. */
+/* Launch the conversion of the centroids to half precision. */
 static cudaError_t
 launch_halves(const AssignTables *tables, cudaStream_t stream)
 {

@@ -1,7 +1,7 @@
 /*
  * lists_assign.h
- *		Shared by the two parts of assignment (lists_assign.cu, lists_near.cu):
- *		rows that are left to be compared with all centroids.
+ *		Shared by the two steps of assignment (lists_assign.cu, lists_near.cu):
+ *		rows that must be compared with all centroids.
  */
 #ifndef GPUANN_CUDA_LISTS_ASSIGN_H
 #define GPUANN_CUDA_LISTS_ASSIGN_H
@@ -9,23 +9,26 @@
 #include "cuda/lists/lists_code.h"
 #include "cuda/quantizer/encode.cuh"
 
-#define ASSIGN_ROWS 128u /* of a block, */
-#define ASSIGN_BLOCKS 2u /* and blocks of an SM */
+#define ASSIGN_ROWS 128u /* rows per block, */
+#define ASSIGN_BLOCKS 2u /* and blocks per SM */
 
-/* Which rows of an assignment; as kernels see it. */
+/*
+ * Kernel argument: the rows that are left open by products, in terms of an
+ * assignment's rows.
+ */
 struct NearRows
 {
 	const float *centroids;
 	uint32_t lists;
 	uint32_t dims;
 	const float *rows;
-	const uint32_t *open; /* numbers of rows */
+	const uint32_t *open; /* numbers of the open rows */
 	const uint32_t *nopen;
 	uint32_t *nearest;
 	double *distances; /* or NULL */
 };
 
-/* A centroid, and its exact squared distance. */
+/* A centroid and its exact squared distance. */
 struct NearList
 {
 	double distance;
@@ -40,8 +43,8 @@ nearer_list(const NearList &a, const NearList &b)
 }
 
 /*
- * The exact squared distance of a row and a centroid; each team of eight lanes
- * may have another. What is not a number is farther than all. Whole warps.
+ * The exact squared distance of a row and a centroid, by teams of eight lanes;
+ * each team may have another pair. NaN becomes infinity. Whole warps.
  */
 __device__ static inline double
 list_distance(const float *row, const float *centroid, uint32_t dims)

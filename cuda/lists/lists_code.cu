@@ -1,7 +1,7 @@
 /*
  * lists_code.cu
- *		Rows on their way into lists: widened, encoded, put into blocks; norms
- *		of centroids.
+ *		Adding rows to lists: conversion to single precision, encoding,
+ *		placement in blocks; norms of centroids.
  *
  * widen_kernel
  *		grid	rows / 8, 256 threads: a warp per row, which is read twice under
@@ -114,7 +114,8 @@ lists_half_norms(const float *centroids, uint32_t lists, uint32_t dims, float *h
 /* ---- codes --------------------------------------------------------------- */
 
 /*
- * Warps of a block whose vectors are in shared memory, and the bytes of these.
+ * Warps of a block, limited by the shared memory for their vectors, and its
+ * bytes.
  */
 static uint32_t
 vector_warps(uint32_t dims, size_t *bytes)
@@ -191,7 +192,10 @@ __global__ void __launch_bounds__(THREADS)
 	}
 }
 
-/* Encode by pq: the codewords of all sub-spaces, then the numbers. */
+/*
+ * Encode by pq: the codewords of all sub-spaces, then the code's term and
+ * error.
+ */
 static cudaError_t
 encode_pieces(const ListsView *lists, const float *rows, const uint32_t *numbers, uint32_t count,
 			  uint32_t *codes, cudaStream_t stream)

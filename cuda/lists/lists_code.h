@@ -1,11 +1,11 @@
 /*
  * lists_code.h
- *		Rows on their way into lists: widened, assigned to the nearest centroid,
- *		encoded, put into blocks.
+ *		Adding rows to lists: conversion to single precision, assignment to the
+ *		nearest centroid, encoding, placement in blocks.
  *
  * All pointers are device memory; everything is launched on a stream and
- * nothing waits. A launch takes at most a few milliseconds of the device, if
- * who calls gives it at most LISTS_PIECE floats of rows.
+ * nothing waits. A launch occupies the device for a few milliseconds at most,
+ * if the caller passes at most LISTS_PIECE floats of rows.
  */
 #ifndef GPUANN_CUDA_LISTS_CODE_H
 #define GPUANN_CUDA_LISTS_CODE_H
@@ -13,12 +13,12 @@
 #include "cuda/common/view.h"
 #include "cuda/lists/lists_view.h"
 
-#define LISTS_PIECE ((size_t) 16 << 20) /* floats of the rows of a piece */
+#define LISTS_PIECE ((size_t) 16 << 20) /* floats of the rows of one call */
 
 /*
- * Widen a mirror's rows to single precision, as lists_read_row() of the CPU
- * engine does: under cosine to length one. Rows are those of slots, or (NULL)
- * from first on; `rows` gets count x dims.
+ * Convert a mirror's rows to single precision, as lists_read_row() of the CPU
+ * engine does: for cosine normalised to length one. Rows are those of `slots`,
+ * or (NULL) from `first` on; `rows` receives count x dims floats.
  */
 extern cudaError_t lists_widen(const MirrorView *mirror, const uint32_t *slots, uint32_t first,
 							   uint32_t count, float *rows, cudaStream_t stream);
@@ -28,18 +28,18 @@ extern cudaError_t lists_half_norms(const float *centroids, uint32_t lists, uint
 									float *half_norms, cudaStream_t stream);
 
 /*
- * What a device allows assignment and training: found once, by
- * lists_code_prepare.
+ * Limits of a device for assignment and training, determined once by
+ * lists_code_prepare().
  */
 struct ListsLimits
 {
 	uint32_t processors;
-	uint32_t stages; /* of tiles that a block's shared memory holds: 2 or 3 */
+	uint32_t stages; /* copy stages that fit into a block's shared memory: 2 or 3 */
 };
 
 /*
- * The nearest centroid of each row: of the least exact squared distance (I10),
- * the first of those equally near, as centroids_nearest() finds it.
+ * The nearest centroid of each row: the one with the least exact squared
+ * distance (I10), of equal ones the first, as centroids_nearest() finds it.
  */
 struct ListsAssign
 {
@@ -49,8 +49,8 @@ struct ListsAssign
 	uint32_t dims;
 	const float *rows; /* count x dims */
 	uint32_t count;
-	uint32_t *nearest; /* gets the numbers of lists */
-	double *distances; /* gets the exact squared distances; NULL: not wanted */
+	uint32_t *nearest; /* output: numbers of lists */
+	double *distances; /* output: exact squared distances; NULL: not wanted */
 	void *scratch;	   /* of lists_assign_bytes(), aligned to 16 */
 	const ListsLimits *limits;
 	cudaStream_t stream;
@@ -60,28 +60,28 @@ extern size_t lists_assign_bytes(uint32_t lists, uint32_t dims, uint32_t count);
 extern cudaError_t lists_assign(const ListsAssign *assign);
 
 /*
- * Encode rows of the lists `numbers` (NO_SLOT: leave it out; its code is
- * undefined) to the bytes that quantizer_encode() makes; codes gets count x
- * code_words words, row by row.
+ * Encode rows of the lists `numbers` (NO_SLOT: skipped, its code is undefined)
+ * to the bytes of quantizer_encode(); `codes` receives count x code_words
+ * words, row by row.
  */
 extern cudaError_t lists_encode(const ListsView *lists, const float *rows, const uint32_t *numbers,
 								uint32_t count, uint32_t *codes, cudaStream_t stream);
 
 /*
- * Write slots and codes to places of blocks: place p of block b is number b *
- * LIST_PLACES + p; NO_SLOT: leave it out. memory is the view's, to be written.
+ * Write slots and codes to places of blocks: place p of block b has number b *
+ * LIST_PLACES + p; NO_SLOT: skipped. `memory` is the view's, writable.
  */
 extern cudaError_t lists_place(const ListsView *lists, uint32_t *memory, const uint32_t *codes,
 							   const uint32_t *slots, const uint32_t *places, uint32_t count,
 							   cudaStream_t stream);
 
-/* Make places holes: their slot becomes NO_SLOT. */
+/* Free places: their slot becomes NO_SLOT. */
 extern cudaError_t lists_clear_places(const ListsView *lists, uint32_t *memory,
 									  const uint32_t *places, uint32_t count, cudaStream_t stream);
 
 /*
- * Allow the kernels of this header and lists_learn.h their shared memory; once,
- * before they run.
+ * Raise the shared memory limits of the kernels of this header and of
+ * lists_learn.h; once, before they run.
  */
 extern cudaError_t lists_code_prepare(const cudaDeviceProp *device, ListsLimits *limits);
 

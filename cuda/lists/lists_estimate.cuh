@@ -4,14 +4,14 @@
  *		src/engine/quantizer (scalar.h, pq.h, quantizer_private.h).
  *
  * A lane has a code, a warp a block of 32; words are read 128 bytes at a time.
- * The sums of G queries are made at once, from tables that lie side by side:
+ * The sums of G queries are computed together, from interleaved tables:
  *
- * int8, rabitq: of each word of four integers the G queries' upper bytes
- * (signed), then their lower ones (not); two dp4a for a query and word. Planes
- * of rabitq are gathered to bytes first: u, of which sum = 2 <q,u> - most x
+ * int8, rabitq: for each word of four integers the G queries' upper bytes
+ * (signed), then their lower ones (unsigned); two dp4a per query and word. Bit
+ * planes of rabitq are first gathered to bytes u, with sum = 2 <q,u> - most x
  * sum(q).
  *
- * pq: of each sub-space and codeword the G queries' entries, of 16 bits (256
+ * pq: for each sub-space and codeword the G queries' entries, of 16 bits (256
  * codewords) or 8 (16); one look-up serves all of them.
  */
 #ifndef GPUANN_CUDA_LISTS_ESTIMATE_CUH
@@ -19,7 +19,7 @@
 
 #include "cuda/lists/lists_state.cuh"
 
-/* Kinds of codes that kernels are made for. */
+/* Kinds of codes that kernels are instantiated for. */
 enum CodeKind
 {
 	CODE_INT8 = 0,
@@ -37,14 +37,14 @@ code_kind(const QuantizerShape &shape)
 											: CODE_PQ4;
 }
 
-/* The largest number of a code (most_number()). */
+/* The largest integer of a code (most_number()). */
 __host__ __device__ static inline uint32_t
 code_most(const QuantizerShape &shape)
 {
 	return shape.kind == QUANTIZER_INT8 ? 127 : (1u << shape.bits) - 1;
 }
 
-/* The sum of products of bytes: signed or not, as named. */
+/* The sum of products of bytes; s: signed, u: unsigned. */
 __device__ static inline int
 dot_bytes_su(uint32_t a, uint32_t b, int sum)
 {
@@ -69,7 +69,7 @@ dot_bytes_uu(uint32_t a, uint32_t b, int sum)
 	return sum;
 }
 
-/* G words that lie side by side in shared memory. */
+/* G consecutive words in shared memory. */
 template <int G>
 struct alignas(4 * (G < 4 ? G : 4)) Words
 {
@@ -109,14 +109,14 @@ int8_sums(const ListsView &lists, const uint32_t *words, const uint32_t *table, 
 		sums[g] = (int) ((uint32_t) sums[g] * 256 + (uint32_t) lower[g]);
 }
 
-/* Four bits as bytes of 0 and 1. */
+/* Four bits, expanded to bytes of 0 and 1. */
 __device__ static inline uint32_t
 spread_bits(uint32_t bits)
 {
 	return (bits & 15) * 0x00204081u & 0x01010101u;
 }
 
-/* BITS: planes, 0: as many as the shape says. */
+/* BITS: number of planes; 0: as in the shape. */
 template <int G, uint32_t BITS>
 __device__ static inline void
 rabitq_plane_sums(const ListsView &lists, const uint32_t *words, const uint32_t *table, int *sums,
@@ -164,7 +164,7 @@ rabitq_sums(const ListsView &lists, const uint32_t *words, const uint32_t *table
 		sums[g] = (int) ((uint32_t) sums[g] * 256 + (uint32_t) lower[g]);
 }
 
-/* Entries of the same codeword, of G queries. */
+/* Entries of the same codeword for G queries. */
 template <int G, typename E>
 struct alignas(G * sizeof(E)) EntriesOf
 {
@@ -201,8 +201,8 @@ pq_sums(const ListsView &lists, const uint32_t *words, const uint32_t *table, in
 }
 
 /*
- * The sums of integers of a lane's code and G queries. words: of the block,
- * from the lane's place on.
+ * The sums of integers of a lane's code with G queries. words: the block's
+ * codes, from the lane's place on.
  */
 template <int KIND, int G>
 __device__ static inline void
@@ -222,8 +222,8 @@ code_sums(const ListsView &lists, const uint32_t *words, const uint32_t *table, 
 }
 
 /*
- * Bring the tables of up to G queries side by side. All threads; a barrier is
- * to follow.
+ * Copy the tables of up to G queries to shared memory, interleaved. All
+ * threads; the caller synchronises.
  */
 template <int KIND, int G>
 __device__ static inline void
@@ -232,7 +232,7 @@ bring_tables(const uint32_t *tables, uint32_t table_words, const uint32_t *numbe
 {
 	for (uint32_t i = threadIdx.x; i < table_words * G; i += blockDim.x)
 	{
-		/* neighbours read neighbouring words of a query */
+		/* coalesced: neighbouring threads read neighbouring words of a query */
 		uint32_t g = i / table_words,
 				 w = i % table_words;
 		uint32_t word = g < count ? tables[(size_t) numbers[g] * table_words + w] : 0;
@@ -252,9 +252,9 @@ bring_tables(const uint32_t *tables, uint32_t table_words, const uint32_t *numbe
 
 #define ESTIMATE_SLACK 0x1p-21f /* ESTIMATE_ROUNDING */
 #define ROTATION_SLACK 0x1p-19f /* ROTATION_ROUNDING */
-#define UNIT_SLACK 0x1p-20		/* under cosine lengths were rounded to one */
+#define UNIT_SLACK 0x1p-20		/* for cosine: vectors were normalised with rounding */
 
-/* The numbers behind a code (CodeNumbers). */
+/* The floats behind a code (CodeNumbers). */
 struct CodeTerms
 {
 	float term;
@@ -262,7 +262,7 @@ struct CodeTerms
 	float scale;
 };
 
-/* Those of a lane's code. */
+/* The terms of a lane's code. */
 template <int KIND>
 __device__ static inline CodeTerms
 code_terms(const ListsView &lists, const uint32_t *words)
@@ -370,7 +370,7 @@ code_estimate(const QuantizerShape &shape, const ListsQuery &query, float base, 
 	return estimate;
 }
 
-/* What the distance does not exceed. */
+/* An upper bound of the distance. */
 template <int KIND>
 __device__ static inline float
 code_upper(const QuantizerShape &shape, const ListsQuery &query, float base,
@@ -388,7 +388,7 @@ code_upper(const QuantizerShape &shape, const ListsQuery &query, float base,
 						  KIND == CODE_INT8 ? terms.error : 0, query.length);
 }
 
-/* The key of the distance that a bound stands for. */
+/* The key of the distance that a bound implies. */
 __device__ static inline Key
 bound_key(Metric metric, float bound)
 {
@@ -398,8 +398,8 @@ bound_key(Metric metric, float bound)
 /* ---- rows ---- */
 
 /*
- * Whether a row may be chosen: what its slot says, and its estimate. Fills what
- * is remembered of it. (consider() of the CPU engine)
+ * Whether a row is a candidate, by its slot and estimate; fills *found.
+ * (consider() of the CPU engine)
  */
 template <int KIND>
 __device__ static inline bool
@@ -439,7 +439,8 @@ consider_row(const MirrorView &mirror, const BatchView &batch, const ListsView &
 	{
 		found->rank = lower;
 		if (asked.has_beyond && bound_key(metric, lower) <= asked.beyond_key)
-			found->other = HUGE_VALF; /* it may not be an answer */
+			found->other = HUGE_VALF; /* it may lie before the bound `beyond`, so it must not set a
+									   * limit */
 	}
 	return true;
 }

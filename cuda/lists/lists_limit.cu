@@ -1,29 +1,31 @@
 /*
  * lists_limit.cu
- *		The limit that follows from what a phase of scans has found, and what it
- *		excludes.
+ *		Derives each query's limit from the rows that a phase of scans has
+ *		found, and drops rows above it.
  *
- * A block of 256 threads per query. The k-th upper bound in its buffer (by
- * estimate: number `rerank`), selected by digits, is its limit; the buffer is
- * compacted in place. In the end a query whose buffer did not suffice has all
- * its lists scanned again, within the limit of what the buffer holds; only
- * where that does not suffice either lists_answer.cu reads its codes.
+ * One block of 256 threads per query. The limit is the k-th upper bound in the
+ * query's buffer (by estimate: the estimate of rank `rerank`), found by radix
+ * selection; the buffer is compacted in place. At the end a query whose buffer
+ * has overflowed has all its lists scanned again, within the limit from the
+ * rows in the buffer; if the buffer overflows again, lists_answer.cu reads the
+ * codes itself.
  *
  * Where bounds are wide (rabitq of few bits, pq) some rows with the least upper
- * bounds are measured first: of k rows with distances below their bounds the
- * k-th is a limit, too. A lower bound that is above its row's distance counts
- * in its place (README-search.md, Limits from distances). Bytes read: the
- * buffer three to six times, from L2; the measured rows.
+ * bounds are measured first: the k-th of the distances of k rows is a limit,
+ * too. A lower bound that exceeds its row's distance replaces it
+ * (README-search.md, Limits from distances). Bytes read: the buffer three to
+ * six times, from L2; the measured rows.
  */
 #include "cuda/lists/lists_estimate.cuh"
 #include "cuda/lists/lists_measure.cuh"
 #include "cuda/lists/lists_select.cuh"
 
 #define THREADS (LIST_WARPS * WARP)
-#define MEASURED 64u	   /* rows, or twice what sets the limit (far rows: just that); */
-#define MOST_MEASURED 512u /* none where that is more */
+#define MEASURED 64u	   /* rows measured, unless 2 x need is more (with rows in host memory: just
+						    * that); */
+#define MOST_MEASURED 512u /* nothing is measured where that exceeds this */
 
-/* What a block shares. */
+/* Shared memory of a block. */
 struct LimitShared
 {
 	SelectShared select;
@@ -35,7 +37,10 @@ struct LimitShared
 	float bound[MOST_MEASURED];
 };
 
-/* Leave out what is above the limit; returns how many stay. */
+/*
+ * Compact the buffer to rows with rank <= limit, in order; returns their
+ * number. All threads.
+ */
 __device__ static inline uint32_t
 drop_above(ListsFound *found, uint32_t n, float limit, uint32_t *of_warps)
 {
@@ -70,7 +75,10 @@ drop_above(ListsFound *found, uint32_t n, float limit, uint32_t *of_warps)
 	return kept;
 }
 
-/* What bounds are compared with of a distance. */
+/*
+ * A distance, to be compared with bounds: rounded up to single precision; for
+ * cosine with the slack of normalised vectors.
+ */
 __device__ static inline float
 bound_of_distance(Metric metric, double distance)
 {
@@ -78,8 +86,8 @@ bound_of_distance(Metric metric, double distance)
 }
 
 /*
- * The k-th distance of some rows that may be answers, those with the least
- * upper bounds; infinity where there are not so many.
+ * The k-th least distance of up to `most` rows with the least upper bounds;
+ * infinity if fewer than k may be answers. All threads.
  */
 template <typename T, int TERM>
 __device__ static inline float
@@ -107,7 +115,7 @@ measure_some(const MirrorView &mirror, const ListsPart &part, const ListsFound *
 			uint32_t place = atomicAdd(&shared->measured, 1u);
 
 			if (place >= most)
-				continue; /* of equal ones some do */
+				continue; /* of rows with equal bounds any may be measured */
 			shared->slot[place] = found[i].slot;
 			shared->bound[place] = found[i].rank;
 		}
@@ -135,13 +143,16 @@ measure_some(const MirrorView &mirror, const ListsPart &part, const ListsFound *
 	block_fill(entries, most, power_of_two(most));
 	__syncthreads();
 	block_sort(entries, power_of_two(most));
-	/* a row that is no answer may have a bound that says it is */
+	/*
+	 * a row that is not an answer (before the bound `beyond`) may have an upper
+	 * bound that claims it is
+	 */
 	return shared->key[k - 1] == NO_KEY ? HUGE_VALF : float_of_key((uint32_t) shared->key[k - 1]);
 }
 
 /*
- * Set a query's limit and apply it. In the end, where the buffer did not
- * suffice, the query is to be scanned again within the limit of what it holds.
+ * Set a query's limit and apply it. If the buffer has overflowed at the end
+ * (`again`), schedule the query for another scan within the limit instead.
  */
 __device__ static inline void
 set_limit(const ListsPart &part, ListsQuery *query, ListsFound *found, uint32_t n, float limit,
@@ -161,15 +172,16 @@ set_limit(const ListsPart &part, ListsQuery *query, ListsFound *found, uint32_t 
 	if (threadIdx.x == 0)
 	{
 		query->found = kept;
-		/* others may have been measured: a limit does not rise */
+		/* other rows may have been measured now: a limit never rises */
 		query->limit = fminf(query->limit, limit);
 	}
 }
 
 /*
- * Rows in a query's buffer whose limit is to be found. None where it has no
- * room for what was found, unless this is the end, and where all is read later.
- * `last`: nothing is to be done but for those.
+ * Number of rows in a query's buffer from which to derive its limit; NO_SLOT:
+ * there is nothing to do. After an overflow a limit is derived at the end only
+ * (`last`), from what the buffer holds; until then the query counts as
+ * FOUND_TOO_MANY. `last`: only queries with an overflow are processed.
  */
 __device__ static inline uint32_t
 rows_found(const ListsPart &part, ListsQuery *query, bool last, bool *again)
@@ -239,7 +251,7 @@ lists_limit_launch(const ListsStep *step, bool last)
 
 	if (lists_wide(launch->lists.shape))
 		LAUNCH(kernel, part.queries, THREADS, query_bytes(mirror), launch->stream, mirror, part,
-			   launch->rows_are_far ? 0 : MEASURED, last);
+			   launch->rows_on_host ? 0 : MEASURED, last);
 	else
 		LAUNCH(lists_limit_kernel, part.queries, THREADS, 0, launch->stream, part, last);
 	return cudaGetLastError();

@@ -1,9 +1,9 @@
 /*
  * lists_measure.cuh
- *		Exact sums by eight lanes that read a row far ahead.
+ *		Exact sums by eight lanes with deep prefetching.
  *
- * Few rows are measured for a query, so what counts is how often their memory
- * is waited for: a lane asks for 24 elements before it adds the first.
+ * Few rows are measured per query, so latency counts: a lane has 24 loads in
+ * flight before it adds the first element.
  */
 #ifndef GPUANN_CUDA_LISTS_MEASURE_CUH
 #define GPUANN_CUDA_LISTS_MEASURE_CUH
@@ -30,8 +30,8 @@ add_ahead(const float *query, const T *row, uint32_t first, uint32_t dims, doubl
 }
 
 /*
- * The sum of terms of a query in shared memory and a row, as I10 has it, in all
- * of eight lanes. Whole warps.
+ * The sum of terms of a query in shared memory and a row, as I10 defines it;
+ * each of the eight lanes gets it. Whole warps.
  */
 template <int TERM, typename T>
 __device__ static inline double
@@ -50,7 +50,7 @@ lanes_sum(const float *query, const T *row, uint32_t dims, bool active)
 	return sum_of_eight(sum);
 }
 
-/* The key of a slot's row, in all of eight lanes. Whole warps. */
+/* The key of a slot's row; each of the eight lanes gets it. Whole warps. */
 template <typename T, int TERM>
 __device__ static inline Key
 lanes_key(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active)

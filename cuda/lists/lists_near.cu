@@ -25,11 +25,11 @@ extern "C"
 #define WARPS (THREADS / WARP)
 #define NEAR_ROWS 8u
 #define ROWS_BYTES 47104u /* of shared memory, for a group of rows */
-#define NEAR_BLOCKS 2u	/* an SM */
+#define NEAR_BLOCKS 2u	/* per SM */
 
 static_assert(ROWS_BYTES >= QUANTIZER_MOST_DIMS * sizeof(float), "a block has room for a row");
 
-/* What distances in single precision may be wrong by. */
+/* Maximum error of distances in single precision. */
 struct FastError
 {
 	double relative;

@@ -1,29 +1,30 @@
 /*
  * lists_prepare.cu
- *		Queries as the other kernels of a search of lists want them: widened,
- *		under cosine of length one, and as tables of integers.
+ *		Prepares queries for the kernels of a search of lists: converted to
+ *		single precision, for cosine normalised to length one, and as tables of
+ *		integers.
  *
- * The tables are those of src/engine/quantizer to the bit, scalar_prepare() and
- * pq_prepare(). A block per query.
- *		scalar	128 to 512 threads. Shared memory: the query, room for its
- *				rotation, what the integers leave over as doubles. Bound:
- *				barriers of the rotation, and eight lanes that add the rest up
+ * The tables equal those of src/engine/quantizer to the bit: scalar_prepare()
+ * and pq_prepare(). One block per query.
+ *		scalar	128 to 512 threads. Shared memory: the query, scratch for its
+ *				rotation, residuals of the integers as doubles. Bound: barriers
+ *				of the rotation, and eight lanes that add the residuals
  *		pq		256 threads: a warp takes a sub-space, a lane its codewords;
- *				their products are made twice, in double. Reads the codebook,
- *				from L2
+ *				their products are computed twice, in double. Reads the
+ *				codebook, from L2
  * Bytes written: a query's vector, tables (int8: 2 a dimension; pq: 512 or 16 a
  * sub-space) and ListsQuery.
  */
 #include "cuda/lists/lists_estimate.cuh"
 #include "cuda/quantizer/rotated.cuh"
 
-#define SCALAR_THREADS 512u /* at most, and no more than twice what dimensions ask for */
+#define SCALAR_THREADS 512u /* at most, and at most twice the number of dimensions */
 #define PQ_THREADS 256u
 #define LEFT_SUMS 8u
-#define BROUGHT 8u /* elements that a thread asks for at once: the host's memory is far */
+#define LOADS_IN_FLIGHT 8u /* per thread: queries may be in host memory, whose latency is high */
 #define TINY_ELEMENT 1e-30f /* TINY of scalar.h */
 
-/* What a block shares beside the query. */
+/* Shared memory of a block besides the query. */
 struct PrepareShared
 {
 	DeviceQuery asked;
@@ -32,11 +33,12 @@ struct PrepareShared
 	int32_t sums[SCALAR_THREADS / WARP];
 };
 
-/* What a query asks for, as scans see it. */
+/* Set the fields of ListsQuery that follow from what the query asks. */
 __device__ static inline void
 begin_query(const ListsView &lists, const DeviceQuery &asked, ListsQuery *query)
 {
-	bool all = asked.rerank > LISTS_MOST_RERANK; /* ENGINE_RERANK_ALL is more too */
+	bool all = asked.rerank > LISTS_MOST_RERANK; /* larger than any number of rows to rerank:
+												  * includes ENGINE_RERANK_ALL */
 	bool hold = lists.shape.kind != QUANTIZER_RABITQ; /* quantizer_bounds_hold() */
 
 	query->limit = HUGE_VALF;
@@ -54,31 +56,32 @@ begin_query(const ListsView &lists, const DeviceQuery &asked, ListsQuery *query)
 		query->need = asked.rerank;
 	}
 	if (query->choice == LISTS_ALL)
-		query->found = FOUND_TOO_MANY; /* no buffer has room for them */
+		query->found = FOUND_TOO_MANY; /* no buffer holds all rows: lists_answer.cu reads the
+									    * codes */
 }
 
 /*
- * Bring elements into shared memory, widened and padded. A barrier at the end.
+ * Load elements into shared memory, converted and padded. Ends with a barrier.
  */
 template <typename T>
 __device__ static inline void
-bring_elements(const MirrorView &mirror, const T *stored, float *elements)
+load_elements(const MirrorView &mirror, const T *stored, float *elements)
 {
 	uint32_t n = query_bytes(mirror) / (uint32_t) sizeof(float);
 
-	for (uint32_t base = threadIdx.x; base < n; base += BROUGHT * blockDim.x)
+	for (uint32_t base = threadIdx.x; base < n; base += LOADS_IN_FLIGHT * blockDim.x)
 	{
-		float some[BROUGHT];
+		float some[LOADS_IN_FLIGHT];
 
 #pragma unroll
-		for (uint32_t j = 0; j < BROUGHT; j++)
+		for (uint32_t j = 0; j < LOADS_IN_FLIGHT; j++)
 		{
 			uint32_t i = base + j * blockDim.x;
 
 			some[j] = i < mirror.dims ? (float) stored[i] : 0.0f;
 		}
 #pragma unroll
-		for (uint32_t j = 0; j < BROUGHT; j++)
+		for (uint32_t j = 0; j < LOADS_IN_FLIGHT; j++)
 			if (base + j * blockDim.x < n)
 				elements[base + j * blockDim.x] = some[j];
 	}
@@ -86,12 +89,12 @@ bring_elements(const MirrorView &mirror, const T *stored, float *elements)
 }
 
 /*
- * Bring a block's query into shared memory, of length one under cosine, and
- * store it; sets its length. A barrier at the end.
+ * Load a block's query into shared memory, store it, and set its length; for
+ * cosine also normalised to length one. Ends with a barrier.
  */
 template <typename T>
 __device__ static inline void
-bring_vector(const MirrorView &mirror, const BatchView &batch, const ListsPart &part,
+load_vector(const MirrorView &mirror, const BatchView &batch, const ListsPart &part,
 			 float *elements, PrepareShared *shared, ListsQuery *query)
 {
 	uint32_t number = part.first + blockIdx.x;
@@ -102,7 +105,7 @@ bring_vector(const MirrorView &mirror, const BatchView &batch, const ListsPart &
 	for (uint32_t i = threadIdx.x; i < sizeof(DeviceQuery) / sizeof(uint32_t); i += blockDim.x)
 		((uint32_t *) &shared->asked)[i] = ((const uint32_t *) &batch.queries[number])[i];
 	__syncthreads();
-	bring_elements(mirror, (const T *) (batch.vectors + shared->asked.vector), elements);
+	load_elements(mirror, (const T *) (batch.vectors + shared->asked.vector), elements);
 	for (uint32_t i = threadIdx.x; i < part.vector_stride; i += blockDim.x)
 		raw[i] = elements[i];
 	vector = query_of(mirror, elements, &shared->norm);
@@ -133,7 +136,7 @@ bring_vector(const MirrorView &mirror, const BatchView &batch, const ListsPart &
 	__syncthreads();
 }
 
-/* The nearest whole number, the even one of two, of a small number. */
+/* Round to the nearest integer, ties to even, for |x| < 2^22. */
 __device__ static inline float
 whole_of(float x)
 {
@@ -141,8 +144,8 @@ whole_of(float x)
 }
 
 /*
- * Rotate a query as its kind of code does; returns where it is, after a
- * barrier.
+ * Rotate a query as its kind of code does; returns the array that holds the
+ * result, after a barrier.
  */
 __device__ static inline float *
 rotate_query(const ListsView &lists, float *values, float *room)
@@ -167,7 +170,7 @@ rotate_query(const ListsView &lists, float *values, float *room)
 	return rotated;
 }
 
-/* The largest element's size, in all threads. */
+/* The largest absolute value of the elements, in all threads. */
 __device__ static inline float
 largest_of(const float *values, uint32_t dims, PrepareShared *shared)
 {
@@ -186,8 +189,9 @@ largest_of(const float *values, uint32_t dims, PrepareShared *shared)
 }
 
 /*
- * Make a rotated query integers: words of their upper and lower bytes in turn;
- * what they leave over. Returns the sum of the integers, in the first thread.
+ * Quantise a rotated query to integers: words of upper and of lower bytes
+ * alternate in the table; residuals go to `left`. Returns the sum of the
+ * integers, in all threads.
  */
 __device__ static inline int32_t
 make_integers(const ListsPart &part, const float *values, uint32_t dims, float steps, float factor,
@@ -229,7 +233,7 @@ make_integers(const ListsPart &part, const float *values, uint32_t dims, float s
 }
 
 /*
- * The sum of what is left over, or the length of that (sum_of_left() of
+ * The sum of the residuals (int8), or their Euclidean length (sum_of_left() of
  * scalar.c). One warp, of which eight lanes add.
  */
 __device__ static inline float
@@ -266,7 +270,7 @@ __global__ void __launch_bounds__(SCALAR_THREADS)
 		factor,
 		step;
 
-	bring_vector<T>(mirror, batch, part, elements, &shared, &query);
+	load_vector<T>(mirror, batch, part, elements, &shared, &query);
 	begin_query(lists, shared.asked, &query);
 	values = rotate_query(lists, elements, elements + padded);
 	most = largest_of(values, dims, &shared);
@@ -285,7 +289,7 @@ __global__ void __launch_bounds__(SCALAR_THREADS)
 
 /* ---- pq ---- */
 
-/* Where a sub-space begins (part_begin() of pq.c). */
+/* The first dimension of a sub-space (part_begin() of pq.c). */
 __device__ static inline uint32_t
 subspace_begin(const QuantizerShape &shape, uint32_t part)
 {
@@ -294,7 +298,7 @@ subspace_begin(const QuantizerShape &shape, uint32_t part)
 	return part * (shape.dims / shape.parts) + (part < longer ? part : longer);
 }
 
-/* The product of a query's piece with a codeword, times a factor. */
+/* The product of a query's sub-vector and a codeword, times a factor. */
 __device__ static inline double
 word_product(const float *piece, const float *word, uint32_t dims, double factor)
 {
@@ -305,16 +309,14 @@ word_product(const float *piece, const float *word, uint32_t dims, double factor
 	return __dmul_rn(factor, sum);
 }
 
-/*
- * Of a sub-space the least product, how far they reach, what steps leave over.
- */
+/* A sub-space's least product, and its range; later the largest residual. */
 struct Subspace
 {
 	double least;
-	double wide; /* then the error */
+	double wide; /* range, then largest residual */
 };
 
-/* A sub-space's range of products. One warp. */
+/* The range of a sub-space's products. One warp. */
 __device__ static inline Subspace
 find_range(const ListsView &lists, const float *elements, uint32_t number, double factor)
 {
@@ -341,7 +343,7 @@ find_range(const ListsView &lists, const float *elements, uint32_t number, doubl
 }
 
 /*
- * Write a sub-space's integers; returns the most that one leaves over. One
+ * Write a sub-space's quantised products; returns the largest residual. One
  * warp.
  */
 __device__ static inline double
@@ -394,7 +396,7 @@ __global__ void __launch_bounds__(PQ_THREADS)
 	ListsQuery query;
 	uint32_t warp = threadIdx.x / WARP;
 
-	bring_vector<T>(mirror, batch, part, elements, &shared, &query);
+	load_vector<T>(mirror, batch, part, elements, &shared, &query);
 	begin_query(lists, shared.asked, &query);
 	for (uint32_t i = warp; i < shape.parts; i += PQ_THREADS / WARP)
 	{

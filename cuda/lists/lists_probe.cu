@@ -1,39 +1,40 @@
 /*
  * lists_probe.cu
- *		Which lists queries probe, and pairs of query and list sorted by list.
+ *		Chooses the lists that queries probe, and sorts pairs of query and list
+ *		by list.
  *
  * Kernels:
  *		coarse	half the centroids' squared norms less their products with
  *				queries: tiles of 128 centroids x 64 queries (few queries: 32 x
  *				8; where these would leave most of the device idle: 32 x 32),
  *				256 threads, sums in registers, elements in shared memory, 16
- *				(128, 64) of a vector at a time, the next being asked for
+ *				(128, 64) of a vector at a time, the next prefetched
  *				meanwhile. Elements are added in their order, fused, as the
  *				host's processors do. Bound: arithmetic (single precision); of
  *				few queries reading centroids once
  *		choose	a block of 256 threads per query: the nearest lists by the least
  *				values of 256 classes of lists, sorted; where these do not
- *				settle it, by digits. Then their exact distances, 8 lanes a
- *				list, the first place of each pair by an atomic, and the list's
- *				count of probes by one whose result is not waited for. Reads
- *				the query's values twice, from L2
- *		starts	a block: sums over all lists, of pairs; one for the items of
- *				each phase
- *		sort	a thread per pair: writes it where its list's are
- * The last two are left out where few queries probe the same list.
+ *				settle it, by radix selection. Then their exact distances, 8
+ *				lanes a list, each pair's rank in its list by an atomic, and the
+ *				list's count of probes by an atomic without a result. Reads the
+ *				query's values twice, from L2
+ *		starts	prefix sums over all lists: a block for the pairs, and one for
+ *				the items of each phase
+ *		sort	scatter, a thread per pair: writes the pair to its list's range
+ * The last two are skipped where few queries probe the same list.
  */
 #include "cuda/lists/lists_estimate.cuh"
 #include "cuda/lists/lists_measure.cuh"
 #include "cuda/lists/lists_select.cuh"
 
 #define THREADS 256u
-#define FEW_QUERIES 16u	   /* up to here the small tiles have more blocks */
-#define MOST_SORTED 1024u  /* lists that are sorted to find the nearest */
-#define MOST_NEAR 128u	   /* of them; for more are chosen by digits */
+#define FEW_QUERIES 16u	   /* up to this many the small tiles are used, which give more blocks */
+#define MOST_SORTED 1024u  /* maximum number of lists that are sorted to find the nearest */
+#define MOST_NEAR 128u	   /* maximum number of probes chosen that way; more are chosen by radix */
 #define STARTS_THREADS 1024u
-#define OTHER_CLASS 0x80000000u /* of a rank: the list is not among the query's nearest */
+#define OTHER_CLASS 0x80000000u /* in a rank: the list is not among the query's nearest */
 
-/* A tile of the coarse kernel. */
+/* Shared memory of the coarse kernel. */
 template <uint32_t ACROSS, uint32_t M, uint32_t N, uint32_t DEPTH>
 struct CoarseTile
 {
@@ -45,8 +46,8 @@ struct CoarseTile
 };
 
 /*
- * Elements [from, from + DEPTH) of a tile's rows, as a thread brings them: it
- * asks for the next while those before are worked on.
+ * Elements [from, from + DEPTH) of a tile's rows, loaded by all threads: the
+ * next ones are prefetched to registers while the current ones are processed.
  */
 template <uint32_t DEPTH, uint32_t WIDTH>
 struct Columns
@@ -110,7 +111,9 @@ __global__ void __launch_bounds__(THREADS)
 		__syncthreads();
 		of_lists.ask(centroids, dims, lists.lists - list, dims, from + DEPTH);
 		of_queries.ask(vectors, part.vector_stride, part.queries - query, dims, from + DEPTH);
-		/* warps of a small tile whose query there is not have nothing to do */
+		/*
+		 * in small tiles, warps whose query does not exist have nothing to add
+		 */
 		if (query + y >= part.queries)
 			depth = 0;
 #pragma unroll 4
@@ -144,7 +147,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- the nearest lists ---- */
 
-/* What a block shares that chooses lists. */
+/* Shared memory of a block that chooses lists. */
 struct ChooseShared
 {
 	Key key[MOST_SORTED];
@@ -156,7 +159,7 @@ struct ChooseShared
 	uint32_t blocks;
 };
 
-/* The key of a list's value. */
+/* The key of a list's coarse value. */
 __device__ static inline Key
 value_key(const ListsView &lists, const float *values, uint32_t list)
 {
@@ -168,8 +171,9 @@ value_key(const ListsView &lists, const float *values, uint32_t list)
 }
 
 /*
- * Choose a query's nearest lists by sorting those that are no farther than the
- * `probes` nearest of 256 classes. Returns whether there was room.
+ * Choose a query's nearest lists by sorting the lists that are not above the
+ * `probes`-th least of 256 class minima: at least `probes` lists qualify.
+ * Returns false if there are too many for shared memory.
  */
 __device__ static inline bool
 choose_by_classes(const ListsView &lists, const float *values, uint32_t probes, ListsPair *chosen,
@@ -225,7 +229,7 @@ choose_by_classes(const ListsView &lists, const float *values, uint32_t probes, 
 	return true;
 }
 
-/* The same of any number, in no order. */
+/* The same for any number of probes, unsorted. */
 __device__ static inline void
 choose_by_digits(const ListsView &lists, const float *values, uint32_t probes, ListsPair *chosen,
 				 ChooseShared *shared)
@@ -243,8 +247,8 @@ choose_by_digits(const ListsView &lists, const float *values, uint32_t probes, L
 }
 
 /*
- * Mark the nearest of the chosen lists, until these have so many places: ranks
- * get 0, those of others OTHER_CLASS.
+ * Mark the nearest of the chosen lists, until they have `places` places: their
+ * ranks become 0, those of the others OTHER_CLASS.
  */
 __device__ static inline void
 mark_nearest(const ListsView &lists, const ListsPart &part, const float *values,
@@ -253,7 +257,7 @@ mark_nearest(const ListsView &lists, const ListsPart &part, const float *values,
 {
 	uint32_t wanted = (places + LIST_PLACES - 1) / LIST_PLACES;
 
-	/* an empty list has no pairs to scan, in whatever class it is */
+	/* an empty list has nothing to scan, whatever its class */
 	for (uint32_t i = threadIdx.x; i < probes; i += THREADS)
 		ranks[i] = lists.first[chosen[i].number + 1] == lists.first[chosen[i].number]
 					   ? 0
@@ -305,7 +309,7 @@ mark_nearest(const ListsView &lists, const ListsPart &part, const float *values,
 	__syncthreads();
 }
 
-/* The same of lists that are in the order of their distances. */
+/* The same for lists that are sorted by distance. */
 __device__ static inline void
 mark_first(const ListsView &lists, const ListsPart &part, const ListsPair *chosen, uint32_t probes,
 		   uint32_t places, uint32_t *ranks, ChooseShared *shared)
@@ -353,7 +357,7 @@ __global__ void __launch_bounds__(THREADS)
 	uint32_t *ranks = part.ranks + first;
 	ListsQuery *query = &part.query[blockIdx.x];
 	uint32_t probes = query->probes;
-	bool scanned = query->choice != LISTS_ALL; /* else lists_answer.cu reads all of them */
+	bool scanned = query->choice != LISTS_ALL; /* if not, lists_answer.cu reads all codes */
 	uint32_t places;
 	bool sorted;
 
@@ -394,7 +398,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- pairs by list ---- */
 
-/* The sum of a number over the threads before, and over all. */
+/* Exclusive prefix sum over the block's threads; *total is the sum over all. */
 __device__ static inline uint32_t
 sum_before(uint32_t own, uint32_t *of_warps, uint32_t *total)
 {
@@ -422,7 +426,10 @@ sum_before(uint32_t own, uint32_t *of_warps, uint32_t *total)
 	return before + sum - own;
 }
 
-/* Items that a phase makes of a list's pairs; NO_SLOT as phase: the pairs. */
+/*
+ * Number of items that a phase has of a list's pairs; for phase NO_SLOT the
+ * number of pairs.
+ */
 __device__ static inline uint32_t
 items_of(const ListsView &lists, const ListsPart &part, uint32_t phase, uint32_t at)
 {
@@ -491,7 +498,7 @@ __global__ void __launch_bounds__(THREADS)
 		query, part.probes[i].base};
 }
 
-/* The values of all lists and queries of a part, by tiles of one size. */
+/* Launch the coarse kernel with one tile size. */
 template <uint32_t ACROSS, uint32_t M, uint32_t N, uint32_t DEPTH>
 static void
 launch_coarse(const ListsView &lists, const ListsPart &part, cudaStream_t stream)
@@ -504,7 +511,7 @@ launch_coarse(const ListsView &lists, const ListsPart &part, cudaStream_t stream
 		   THREADS, 0, stream, lists, part);
 }
 
-/* Blocks of the largest tiles. */
+/* Number of blocks with the largest tiles. */
 static uint32_t
 large_tiles(const ListsView &lists, const ListsPart &part)
 {

@@ -1,18 +1,19 @@
 /*
  * lists_products.cuh
- *		Sums of a block's codes and of up to 16 queries by tensor cores, for
- *		codes of whole numbers (int8, rabitq): as code_sums() has them.
+ *		Sums of a block's codes with up to 16 queries by tensor cores, for
+ *		integer codes (int8, rabitq); the same as code_sums().
  *
  * In mma.m16n8k32 lane 4 g + t holds, of each 32 elements, 4 from 4 t on and 4
- * from 16 + 4 t on, of rows g and 8 + g and of column g. Which of a block's
- * codes a row is does not matter: rows g and 8 + g of two products are the
- * codes at places 4 g to 4 g + 3, so that a lane loads 16 bytes of a word. A
- * step is 32 elements: 8 words of int8, a word of each of rabitq's planes,
- * whose bits become bytes in the lane that multiplies them.
+ * from 16 + 4 t on, of rows g and 8 + g and of column g. The assignment of
+ * codes to rows is arbitrary: rows g and 8 + g of two products are the codes at
+ * places 4 g to 4 g + 3, so that a lane loads 16 bytes of a word. A step is 32
+ * elements: 8 words of int8, one word of each of rabitq's planes, whose bits
+ * are expanded to bytes in the lane that multiplies them.
  *
- * Columns are queries. Their tables lie in shared memory as lanes load them:
- * of a step and 8 queries 16 bytes a lane, the upper bytes of elements 4 t and
- * 16 + 4 t on, then the lower ones. A processor (EMULATED) has loops.
+ * Columns are queries. Their tables are laid out in shared memory in the order
+ * in which lanes load them: per step and 8 queries 16 bytes a lane, the upper
+ * bytes of elements 4 t and 16 + 4 t on, then the lower ones. In the emulator
+ * loops replace mma.
  */
 #ifndef GPUANN_CUDA_LISTS_PRODUCTS_CUH
 #define GPUANN_CUDA_LISTS_PRODUCTS_CUH
@@ -22,21 +23,21 @@
 #define COLUMNS 8u
 #define STEP_WORDS 8u /* of four elements */
 
-/* Steps of a code. */
+/* Number of steps of a code. */
 __host__ __device__ static inline uint32_t
 product_steps(const QuantizerShape &shape)
 {
 	return (shape.dims + 4 * STEP_WORDS - 1) / (4 * STEP_WORDS);
 }
 
-/* Words of G queries' tables as products want them. */
+/* Words of G queries' tables in this layout. */
 __host__ __device__ static inline uint32_t
 product_words(const QuantizerShape &shape, uint32_t g)
 {
 	return product_steps(shape) * STEP_WORDS * 2 * g;
 }
 
-/* Where word w, of upper or lower bytes, of a query's table lies. */
+/* Index of word w, of upper or lower bytes, of a query's table. */
 __device__ static inline uint32_t
 product_place(uint32_t w, uint32_t low, uint32_t query, uint32_t g)
 {
@@ -47,13 +48,14 @@ product_place(uint32_t w, uint32_t low, uint32_t query, uint32_t g)
 }
 
 /*
- * Bring the tables of up to G queries, a warp each. All threads; a barrier is
- * to follow. A table has words of upper and lower bytes in turn. Sums of
- * queries that are not there are of what lies there, and nobody reads them.
+ * Copy the tables of up to G queries to shared memory, a warp each. All
+ * threads; the caller synchronises. In the input words of upper and lower bytes
+ * alternate. Columns of missing queries multiply undefined memory; their sums
+ * are not read.
  */
 template <int G>
 __device__ static inline void
-bring_product_tables(const QuantizerShape &shape, const uint32_t *tables, uint32_t table_words,
+load_product_tables(const QuantizerShape &shape, const uint32_t *tables, uint32_t table_words,
 					 const uint32_t *numbers, uint32_t count, uint32_t *to)
 {
 	uint32_t words = product_steps(shape) * STEP_WORDS * 2;
@@ -77,7 +79,7 @@ four_words(const uint32_t *codes, uint32_t w)
 
 #ifndef EMULATED
 
-/* Add products of 16 codes and 8 queries: signed bytes or not, as named. */
+/* Add the products of 16 codes and 8 queries. SIGNED: codes are signed. */
 template <bool SIGNED>
 __device__ static inline void
 multiply_step(int *upper, int *lower, const uint32_t *a, const uint4 &b)
@@ -100,7 +102,10 @@ multiply_step(int *upper, int *lower, const uint32_t *a, const uint4 &b)
 		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.z), "r"(b.w));
 }
 
-/* A lane's elements of a step, of four codes each: 4 t on, then 16 + 4 t on. */
+/*
+ * A lane's elements of a step, for four codes: from 4 t on, then from 16 + 4 t
+ * on.
+ */
 struct StepCodes
 {
 	uint32_t first[4];
@@ -108,8 +113,8 @@ struct StepCodes
 };
 
 /*
- * Those of int8. Behind the last word there is nothing that counts, and perhaps
- * no memory.
+ * Load a step of int8 codes. Words behind the last are replaced by zero,
+ * because there may be no memory.
  */
 __device__ static inline void
 read_step(const QuantizerShape &shape, const uint32_t *codes, uint32_t step, StepCodes *read)
@@ -121,7 +126,7 @@ read_step(const QuantizerShape &shape, const uint32_t *codes, uint32_t step, Ste
 	*(uint4 *) read->second = w + 4 < words ? four_words(codes, w + 4) : make_uint4(0, 0, 0, 0);
 }
 
-/* Those of rabitq: BITS planes, 0: as many as the shape says. */
+/* Load a step of rabitq codes: BITS planes; 0: as in the shape. */
 template <uint32_t BITS>
 __device__ static inline void
 gather_step(const QuantizerShape &shape, const uint32_t *codes, uint32_t step, StepCodes *read)
@@ -183,7 +188,10 @@ product_sums_of(const ListsView &lists, const uint32_t *codes, const uint32_t *t
 			}
 		}
 	}
-	/* sums of row h and column 2 t + e of a product are its numbers 2 h + e */
+	/*
+	 * result i of a product is row i / 2 of its rows g and 8 + g, column 2 t +
+	 * i % 2
+	 */
 #pragma unroll
 	for (int n = 0; n < N; n++)
 #pragma unroll
@@ -202,8 +210,8 @@ product_sums_of(const ListsView &lists, const uint32_t *codes, const uint32_t *t
 #endif /* not EMULATED */
 
 /*
- * The sums of a block's codes and G queries: sums[place * (G + 1) + query], in
- * shared memory of a warp. One warp; it sees them at the end.
+ * The sums of a block's codes with G queries: sums[place * (G + 1) + query], in
+ * the warp's shared memory. One warp; visible to all its lanes at the end.
  */
 template <int KIND, int G>
 __device__ static inline void

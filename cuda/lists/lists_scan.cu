@@ -1,17 +1,18 @@
 /*
  * lists_scan.cu
- *		Scanning codes: a list's for all queries of a part that probe it.
+ *		Scans codes: a list's codes for all queries of a part that probe it.
  *
- * In phases (phase_begin()), of ever more blocks of each list; after each one
- * the k-th upper bound found so far (by estimate: number `rerank`) becomes the
- * query's limit, and what is above it is dropped. So few rows reach the
- * buffers, whatever the order of codes.
+ * Scans run in phases (phase_begin()), over ever more blocks of each list;
+ * after each phase the k-th upper bound found so far (by estimate: the estimate
+ * of rank `rerank`) becomes the query's limit, and rows above it are dropped.
+ * So few rows reach the buffers, whatever the order of codes.
  *
- * scan: a persistent grid of 256 threads takes items: up to 64 blocks of a
- * list, and up to 16 pairs (8 where few queries probe a list, or tables are
- * long; pq: 4). Of small batches, where hardly any two queries probe the same
- * list, a block takes one pair and 8 blocks of codes or more. A warp takes a
- * block of codes at a time, a lane a code.
+ * scan: a persistent grid of blocks of 256 threads that take items from a
+ * ticket counter: up to 64 blocks of a list, and up to 16 pairs (8 where few
+ * queries probe a list, or tables are long; pq: 4). With small batches, where
+ * hardly any two queries probe the same list, a thread block scans one pair,
+ * for 8 blocks of codes or more. A warp scans one block of codes at a time, one
+ * code per lane.
  *
  *		registers	sums of all pairs
  *		shared		the pairs' tables: int8 and rabitq as tensor cores want
@@ -22,27 +23,27 @@
  *					chosen,
  *					appended to by one atomic a warp and pair
  *
- * Bytes read: codes once for each 16 queries that probe their list, tables once
- * an item. Bound: of groups estimates and bounds, some 40 instructions a code
- * and query; of pairs alone dp4a and waiting for codes, of which a lane asks
- * for 32 words at a time; pq by shared memory.
+ * Bytes read: codes once per 16 queries that probe their list, tables once per
+ * item. Bound: for groups the estimates and bounds, some 40 instructions per
+ * code and query; for single pairs dp4a and latency of codes, of which a lane
+ * has 32 words in flight; for pq shared memory.
  */
 #include "cuda/lists/lists_products.cuh"
 
 #define THREADS (LIST_WARPS * WARP)
 #define MOST_GROUP 16u
-#define AGAIN NO_SLOT	 /* a phase: queries whose buffers did not suffice, */
-#define AGAIN_SLICES 64u /* whose lists are cut into so many slices at most */
-#define FULL_GROUP 12u	 /* pairs of a list, on average, for which groups are of 16 */
+#define AGAIN NO_SLOT	 /* pseudo-phase: queries whose buffers overflowed, */
+#define AGAIN_SLICES 64u /* whose lists are cut into at most this many slices */
+#define FULL_GROUP 12u	 /* mean number of pairs per list from which groups have 16 */
 
-/* What a block shares beside tables. */
+/* Shared memory of a block besides tables. */
 struct ScanShared
 {
 	uint32_t item;
-	uint32_t at; /* the item's list and class */
+	uint32_t at; /* the item's class and list */
 	uint32_t pair;
 	uint32_t pairs;
-	uint32_t begin; /* blocks, of all lists' */
+	uint32_t begin; /* range in lists.blocks */
 	uint32_t end;
 	uint32_t number[MOST_GROUP];
 	float base[MOST_GROUP];
@@ -50,8 +51,8 @@ struct ScanShared
 };
 
 /*
- * The last of n + 1 ascending numbers that is not above a number below the
- * last.
+ * The largest i with numbers[i] <= number, of n + 1 ascending numbers; number
+ * is below numbers[n]. One warp.
  */
 __device__ static inline uint32_t
 warp_search(const uint32_t *numbers, uint32_t n, uint32_t number)
@@ -59,7 +60,7 @@ warp_search(const uint32_t *numbers, uint32_t n, uint32_t number)
 	uint32_t low = 0,
 			 width = n;
 
-	/* all lanes look at once: 32 numbers a step */
+	/* a 32-way search: each lane compares one number per step */
 	while (width > 1)
 	{
 		uint32_t step = (width + WARP - 1) / WARP;
@@ -75,8 +76,8 @@ warp_search(const uint32_t *numbers, uint32_t n, uint32_t number)
 }
 
 /*
- * Take the next item of a phase: first warp. Sets pairs = 0 where there is
- * none.
+ * Take the next item of a phase from the ticket counter. First warp. pairs = 0:
+ * none is left.
  */
 __device__ static inline void
 take_item(const ListsView &lists, const ListsPart &part, uint32_t phase, ScanShared *shared)
@@ -116,8 +117,8 @@ take_item(const ListsView &lists, const ListsPart &part, uint32_t phase, ScanSha
 }
 
 /*
- * The item of a block where pairs are scanned as they are: blockIdx.y is the
- * pair, blockIdx.x which of its list's blocks. One thread.
+ * The item of a thread block where pairs are scanned one by one: blockIdx.y is
+ * the pair, blockIdx.x selects a range of its list's blocks. One thread.
  */
 __device__ static inline void
 take_pair(const ListsView &lists, const ListsPart &part, uint32_t phase, ScanShared *shared)
@@ -148,8 +149,7 @@ take_pair(const ListsView &lists, const ListsPart &part, uint32_t phase, ScanSha
 }
 
 /*
- * Take a slice of a list that a query probes which is scanned again. First
- * thread.
+ * Take the next slice of a list of a query that is scanned again. First thread.
  */
 __device__ static inline void
 take_again(const ListsView &lists, const ListsPart &part, ScanShared *shared)
@@ -188,10 +188,13 @@ take_again(const ListsView &lists, const ListsPart &part, ScanShared *shared)
 	}
 }
 
-/* Bring an item's pairs. After a barrier; one is to follow. */
+/*
+ * Load an item's pairs and their queries. After a barrier; the caller
+ * synchronises before reading them.
+ */
 template <int G>
 __device__ static inline void
-bring_pairs(const ListsPart &part, bool sorted, ScanShared *shared)
+load_pairs(const ListsPart &part, bool sorted, ScanShared *shared)
 {
 	if (threadIdx.x < G && sorted)
 	{
@@ -212,7 +215,10 @@ bring_pairs(const ListsPart &part, bool sorted, ScanShared *shared)
 	}
 }
 
-/* Append a warp's rows to a query's buffer. Whole warps. */
+/*
+ * Append rows to a query's buffer: one atomic per warp. Rows beyond its
+ * capacity are counted but not stored. Whole warps.
+ */
 __device__ static inline void
 append_found(const ListsPart &part, uint32_t number, const ListsFound &found, bool chosen)
 {
@@ -229,14 +235,16 @@ append_found(const ListsPart &part, uint32_t number, const ListsFound &found, bo
 		part.found[(size_t) number * part.room + place] = found;
 }
 
-/* A lane's code, and whose it is. */
+/* A lane's code: its slot and terms. */
 struct ScannedCode
 {
 	uint32_t slot;
 	CodeTerms terms;
 };
 
-/* Compare a warp's codes to pair g of an item, by their sums. Whole warps. */
+/*
+ * Compare a warp's codes with pair g of an item, given their sums. Whole warps.
+ */
 template <int KIND>
 __device__ static inline void
 scan_pair(const MirrorView &mirror, const BatchView &batch, const ListsView &lists,
@@ -252,7 +260,7 @@ scan_pair(const MirrorView &mirror, const BatchView &batch, const ListsView &lis
 	if (query.found >= FOUND_TOO_MANY)
 		return;
 	estimate = code_estimate<KIND>(lists.shape, query, shared.base[g], sum, code.terms, &lower);
-	/* an estimate that is no number says nothing: the row is measured */
+	/* a NaN estimate excludes nothing: the row is measured */
 	chosen = (query.choice == LISTS_BY_ESTIMATE ? !(estimate > query.limit)
 												: lower <= query.limit) &&
 			 code.slot != NO_SLOT;
@@ -263,8 +271,8 @@ scan_pair(const MirrorView &mirror, const BatchView &batch, const ListsView &lis
 }
 
 /*
- * Scan a block of codes for an item's pairs. PRODUCTS: by tensor cores, sums
- * lie in a warp's shared memory. One warp.
+ * Scan a block of codes for an item's pairs. PRODUCTS: sums are computed by
+ * tensor cores and lie in the warp's shared memory. One warp.
  */
 template <int KIND, int G, bool PRODUCTS>
 __device__ static inline void
@@ -296,12 +304,13 @@ scan_block(const MirrorView &mirror, const BatchView &batch, const ListsView &li
 	}
 }
 
-/* Where tables are that an item's codes are compared by. */
+/* Where an item's tables are. */
 enum ScanTables
 {
-	TABLES_SHARED,	 /* brought side by side */
-	TABLES_FAR,		 /* of one pair, read where they are: there is no room for them */
-	TABLES_PRODUCTS, /* as products want them, behind sums of warps */
+	TABLES_SHARED,	 /* copied to shared memory, interleaved */
+	TABLES_GLOBAL,		 /* of a single pair, read from global memory, because shared memory is too
+					  * small */
+	TABLES_PRODUCTS, /* laid out for tensor cores in shared memory, behind the warps' sums */
 };
 
 template <int KIND, int G, ScanTables TABLES>
@@ -329,9 +338,9 @@ __global__ void __launch_bounds__(THREADS, 3)
 		__syncthreads();
 		if (shared.pairs == 0)
 			return;
-		bring_pairs<G>(part, !part.direct && phase != AGAIN, &shared);
+		load_pairs<G>(part, !part.direct && phase != AGAIN, &shared);
 		if constexpr (PRODUCTS)
-			bring_product_tables<G>(lists.shape, part.tables, part.table_words, shared.number,
+			load_product_tables<G>(lists.shape, part.tables, part.table_words, shared.number,
 									shared.pairs, tables);
 		else if (TABLES == TABLES_SHARED)
 			bring_tables<KIND, G>(part.tables, part.table_words, shared.number, shared.pairs,
@@ -340,7 +349,7 @@ __global__ void __launch_bounds__(THREADS, 3)
 		for (uint32_t i = shared.begin + threadIdx.x / WARP; i < shared.end; i += LIST_WARPS)
 			scan_block<KIND, G, PRODUCTS>(
 				mirror, batch, lists, part,
-				TABLES == TABLES_FAR
+				TABLES == TABLES_GLOBAL
 					? part.tables + (size_t) shared.number[0] * part.table_words
 					: tables,
 				of_warp, shared, lists.blocks[i]);
@@ -352,15 +361,16 @@ typedef void (*ScanKernel)(const MirrorView, const BatchView, const ListsView, c
 						   uint32_t);
 
 /*
- * The kernels of a kind of codes: of a group of pairs, of half of one where
- * that has no room, of one pair, and of one whose tables are far.
+ * The kernels of a kind of codes: for a group of pairs, for half a group where
+ * that does not fit or fill, for one pair, and for one pair whose tables stay
+ * in global memory.
  */
 struct ScanKernels
 {
 	ScanKernel group;
 	ScanKernel half;
 	ScanKernel one;
-	ScanKernel far;
+	ScanKernel global_tables;
 };
 
 static const ScanKernels scan_kernels[] = {
@@ -371,13 +381,13 @@ static const ScanKernels scan_kernels[] = {
 	 lists_scan_kernel<CODE_RABITQ, 8, TABLES_PRODUCTS>,
 	 lists_scan_kernel<CODE_RABITQ, 1, TABLES_SHARED>, NULL},
 	{lists_scan_kernel<CODE_PQ8, 4, TABLES_SHARED>, NULL,
-	 lists_scan_kernel<CODE_PQ8, 1, TABLES_SHARED>, lists_scan_kernel<CODE_PQ8, 1, TABLES_FAR>},
+	 lists_scan_kernel<CODE_PQ8, 1, TABLES_SHARED>, lists_scan_kernel<CODE_PQ8, 1, TABLES_GLOBAL>},
 	{lists_scan_kernel<CODE_PQ4, 4, TABLES_SHARED>, NULL,
 	 lists_scan_kernel<CODE_PQ4, 1, TABLES_SHARED>, NULL}};
 
-#define TABLES_MOST 98304u /* bytes of shared memory for tables: two blocks of a multiprocessor */
+#define TABLES_MOST 98304u /* bytes of shared memory for tables: allows two blocks per SM */
 
-/* Bytes of shared memory for the tables of a group, and sums. */
+/* Bytes of shared memory for the tables and sums of a group. */
 static uint32_t
 group_bytes(const QuantizerShape *shape, uint32_t group)
 {
@@ -396,16 +406,16 @@ lists_scan_group(const QuantizerShape *shape, uint32_t pairs)
 	return group_bytes(shape, group) <= TABLES_MOST ? group : 1;
 }
 
-/* The kernel of a part. */
+/* The kernel for a part. */
 static ScanKernel
-scan_kernel(const ScanKernels &kernels, const ListsPart &part, bool far)
+scan_kernel(const ScanKernels &kernels, const ListsPart &part, bool global_tables)
 {
 	if (part.group == 1)
-		return far ? kernels.far : kernels.one;
+		return global_tables ? kernels.global_tables : kernels.one;
 	return part.group == MOST_GROUP / 2 ? kernels.half : kernels.group;
 }
 
-/* Items that a phase makes of one pair, at most. */
+/* Maximum number of items of one pair in a phase. */
 static uint32_t
 pair_items(const ListsView &lists, const ListsPart &part, uint32_t phase)
 {
@@ -422,18 +432,19 @@ pair_items(const ListsView &lists, const ListsPart &part, uint32_t phase)
 	return most;
 }
 
-/* Scan again for queries whose buffers did not suffice, as a rule for none. */
+/* Scan again for queries whose buffers overflowed; usually there are none. */
 static cudaError_t
 launch_again(const ListsStep *step, const ScanKernels &kernels)
 {
 	const ListsLaunch *launch = step->launch;
 	uint32_t bytes = group_bytes(&launch->lists.shape, 1);
-	bool far = bytes > TABLES_MOST;
+	bool global_tables = bytes > TABLES_MOST;
 	cudaError_t error = lists_limit_launch(step, true);
 
 	if (error == cudaSuccess)
-		LAUNCH((far ? kernels.far : kernels.one), launch->processors * 2, THREADS, far ? 0 : bytes,
-			   launch->stream, launch->mirror, launch->batch, launch->lists, step->part, AGAIN);
+		LAUNCH((global_tables ? kernels.global_tables : kernels.one), launch->processors * 2,
+			   THREADS, global_tables ? 0 : bytes, launch->stream, launch->mirror, launch->batch,
+			   launch->lists, step->part, AGAIN);
 	return error == cudaSuccess ? cudaGetLastError() : error;
 }
 
@@ -444,9 +455,9 @@ lists_scan_launch(const ListsStep *step)
 	const ListsPart &part = step->part;
 	const ScanKernels &kernels = scan_kernels[code_kind(launch->lists.shape)];
 	uint32_t bytes = group_bytes(&launch->lists.shape, part.group);
-	bool far = bytes > TABLES_MOST;
-	ScanKernel kernel = scan_kernel(kernels, part, far);
-	uint32_t blocks = far ? 4 : TABLES_MOST * 2 / (bytes + 4096);
+	bool global_tables = bytes > TABLES_MOST;
+	ScanKernel kernel = scan_kernel(kernels, part, global_tables);
+	uint32_t blocks = global_tables ? 4 : TABLES_MOST * 2 / (bytes + 4096);
 	cudaError_t error = cudaSuccess;
 
 	blocks = launch->processors * (blocks < 1 ? 1 : blocks > 6 ? 6 : blocks);
@@ -456,7 +467,7 @@ lists_scan_launch(const ListsStep *step)
 
 		if (part.direct)
 			grid = dim3(pair_items(launch->lists, part, phase), part.queries * part.most_probes);
-		LAUNCH(kernel, grid, THREADS, far ? 0 : bytes, launch->stream, launch->mirror,
+		LAUNCH(kernel, grid, THREADS, global_tables ? 0 : bytes, launch->stream, launch->mirror,
 			   launch->batch, launch->lists, part, phase);
 		if (phase + 1 < part.phases)
 			error = lists_limit_launch(step, false);

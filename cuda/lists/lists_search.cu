@@ -1,32 +1,34 @@
 /*
  * lists_search.cu
- *		Launching searches of lists, in parts that the state has room for.
+ *		Launching searches of lists, in parts that fit into the state memory.
  *
- * A part of many queries is eleven launches, and two more for each factor of 16
- * that the longest list has above 256 blocks: prepare (lists_prepare.cu),
+ * A part of many queries takes eleven launches, plus two for each factor of 16
+ * by which the longest list exceeds 256 blocks: prepare (lists_prepare.cu),
  * coarse, choose, starts, sort (lists_probe.cu), two scans with a limit between
  * them (lists_scan.cu, lists_limit.cu), a limit and a scan for queries whose
- * buffers did not suffice, answer (lists_answer.cu). Starts and sort are left
- * out where few queries probe the same list, the limits and all but one scan
- * where there is little to scan for few queries.
+ * buffers overflowed, answer (lists_answer.cu). Starts and sort are skipped
+ * where few queries probe the same list, the limits and all but one scan where
+ * few queries scan few rows.
  */
 #include "cuda/lists/lists_estimate.cuh"
 
-#define FEW_PAIRS 2u		/* of a list, on average, for which they are scanned one by one */
+#define FEW_PAIRS 2u		/* per list, on average; up to this many pairs are scanned one by one */
 static_assert(FEW_PAIRS * ENGINE_MAX_LISTS <= 65535, "pairs are a dimension of a grid");
 
-#define ITEM_BLOCKS 64u		/* blocks of an item; of few pairs there are more items */
+#define ITEM_BLOCKS 64u		/* blocks of an item; with few pairs items are smaller, */
 #define FEW_ITEM_BLOCKS 8u
-#define MOST_ITEMS 128u		/* of a list, then */
-#define ROOM_LEAST 1024u	/* rows of a query's buffer, by certain or close bounds, */
-#define ROOM_WIDE 4096u		/* and by wide ones; 16 times what sets a limit, */
-#define ROOM_MOST 8192u		/* or so many, or 4 times that; */
-#define ROOM_FEW 16384u		/* where there are few queries at least so many */
+#define MOST_ITEMS 128u		/* at most this many per list */
+#define ROOM_LEAST 1024u	/* capacity of a query's buffer in rows: 16 x need, at least this with
+							 * close bounds, */
+#define ROOM_WIDE 4096u		/* this with wide bounds; */
+#define ROOM_MOST 8192u		/* at most this, or 4 x need; */
+#define ROOM_FEW 16384u		/* at least this with few queries */
 #define FEW_QUERIES 64u
-#define SINGLE_ROWS 4096u	/* rows that a query probes, on average, which are scanned at once, */
-#define SINGLE_QUERIES 16u	/* for so many queries */
+#define SINGLE_ROWS 4096u	/* mean number of rows that a query probes up to which they are scanned
+							 * in one phase, */
+#define SINGLE_QUERIES 16u	/* for up to this many queries */
 
-/* What sets the limit of a launch's queries, at most. */
+/* Upper bound of `need` of a launch's queries. */
 static uint32_t
 most_need(uint32_t max_k, uint32_t max_rerank)
 {
@@ -35,7 +37,7 @@ most_need(uint32_t max_k, uint32_t max_rerank)
 	return max_k > reranked ? max_k : reranked;
 }
 
-/* Rows that the buffer of one of so many queries is to hold. */
+/* Capacity of a query's buffer in rows, for a number of queries. */
 static uint32_t
 room_of(const ListsView *lists, uint32_t need, uint32_t queries)
 {
@@ -48,10 +50,10 @@ room_of(const ListsView *lists, uint32_t need, uint32_t queries)
 }
 
 /*
- * How codes are scanned: at once where that is little, for few queries; else in
- * as many phases as the longest list asks for. Buffers suffice for mean lists
- * and the longest; whose do not after all, as of several long ones, is searched
- * by lists_answer.cu, slowly.
+ * Choose the phases of the scan: one for few queries with few rows; else as
+ * many as the longest list needs. Buffers are sized for mean lists plus the
+ * longest; queries that overflow anyway, because several of their lists are
+ * long, fall back to lists_answer.cu, which is slow.
  */
 static void
 set_phases(const ListsView *lists, uint32_t queries, ListsPart *part)
@@ -67,23 +69,23 @@ set_phases(const ListsView *lists, uint32_t queries, ListsPart *part)
 		part->phases++;
 }
 
-/* Sizes of a part, all multiples of 16 bytes. */
+/* Sizes in bytes per query or part, multiples of 16. */
 struct PartSizes
 {
 	size_t query;
 	size_t asked;
 	size_t number;
-	size_t raw; /* where it is not the vector */
+	size_t raw; /* only if separate from `vector` */
 	size_t vector;
 	size_t table;
-	size_t found; /* values before */
+	size_t found; /* before that, the coarse values */
 	size_t probes;
 	size_t ranks;
 	size_t sorted;
 	size_t counts;
 	size_t starts;
 	size_t items;
-	size_t again; /* then a number of each query */
+	size_t again; /* followed by one number per query */
 };
 
 static PartSizes
@@ -110,7 +112,7 @@ part_sizes(const ListsView *lists, uint32_t max_probes, uint32_t room, uint32_t 
 	return sizes;
 }
 
-/* Bytes of a query; of what all have in common. */
+/* Bytes of state per query; bytes shared by all queries of a part. */
 static size_t
 query_state(const PartSizes &sizes)
 {
@@ -135,7 +137,7 @@ lists_search_least_bytes(const ListsView *lists, uint32_t max_probes, uint32_t m
 	return query_state(sizes) + common_state(sizes);
 }
 
-/* Memory of the state, bytes of which are taken. */
+/* Take `bytes` at *at, which advances. */
 static unsigned char *
 take(unsigned char **at, size_t bytes)
 {
@@ -145,7 +147,7 @@ take(unsigned char **at, size_t bytes)
 	return taken;
 }
 
-/* Lay out the state of a part of so many queries. */
+/* Lay out the state of a part with `queries` queries. */
 static void
 lay_out(const ListsLaunch *launch, const PartSizes &sizes, uint32_t queries, ListsPart *part)
 {
@@ -169,7 +171,7 @@ lay_out(const ListsLaunch *launch, const PartSizes &sizes, uint32_t queries, Lis
 	part->queries_again = (uint32_t *) take(&at, sizes.number * queries);
 }
 
-/* What parts of a launch have in common. */
+/* What all parts of a launch have in common. */
 static ListsPart
 begin_part(const ListsLaunch *launch)
 {
@@ -203,7 +205,7 @@ lists_take_part(const ListsLaunch *launch, uint32_t first, ListsPart *part)
 	part->first = first;
 	part->queries = left;
 	if (launch->lists.lists == 0)
-		return true; /* without state: there are pending rows only */
+		return true; /* no state is needed: there are pending rows only */
 	sizes = part_sizes(&launch->lists, part->most_probes, part->room, part->phases);
 	common = common_state(sizes);
 	most = launch->state_bytes < common ? 0 : (launch->state_bytes - common) / query_state(sizes);

@@ -1,13 +1,12 @@
 /*
  * lists_search.h
- *		Searches of lists of codes: what the batch code needs to know to launch
- *		them.
+ *		Searches of lists of codes: interface to the code that launches batches.
  *
- * The answer of a query is that of src/engine/cpu/lists_search.c. Of the rows
- * of the nearest `probes` lists those are measured that the bounds of their
- * codes do not exclude, or the nearest `rerank` by estimate; pending rows are
- * measured too. It depends neither on the batch nor on the order of codes. Who
- * calls scans all rows for a filtered query with fewer than k answers.
+ * The answer of a query is that of src/engine/cpu/lists_search.c: of the rows
+ * of the nearest `probes` lists, those whose code bounds do not exclude them,
+ * or the nearest `rerank` by estimate, are measured exactly; so are pending
+ * rows. It depends neither on the batch nor on the order of codes. For a
+ * filtered query with fewer than k answers the caller scans all rows.
  */
 #ifndef GPUANN_CUDA_LISTS_SEARCH_H
 #define GPUANN_CUDA_LISTS_SEARCH_H
@@ -16,9 +15,9 @@
 #include "cuda/graph/graph_search.h"
 #include "cuda/lists/lists_view.h"
 
-#define LISTS_MOST_K 1024u		/* results of a search of lists, */
-#define LISTS_MOST_RERANK 4096u /* and rows re-ranked by estimate: who wants more gets all that
-								 * certain bounds do not exclude; by rabitq, all */
+#define LISTS_MOST_K 1024u		/* results of a search of lists */
+#define LISTS_MOST_RERANK 4096u /* rows reranked by estimate: queries that ask for more measure all
+								 * rows that certain bounds do not exclude; with rabitq all rows */
 
 struct ListsLaunch
 {
@@ -29,29 +28,30 @@ struct ListsLaunch
 	uint32_t max_k;		 /* at most LISTS_MOST_K */
 	uint32_t max_probes; /* at most lists.lists */
 	uint32_t max_rerank; /* of those below LISTS_MOST_RERANK */
-	bool rows_are_far;	 /* some are in the host's memory: few are measured for a limit */
+	bool rows_on_host;	 /* some rows are in host memory, so few are measured to derive a limit */
 	PendingLists pending; /* keys NULL: the search scans the pending rows itself */
-	size_t state_bytes;	 /* of batch.state: a launch takes its queries in parts that this serves */
+	size_t state_bytes;	 /* of batch.state: a launch processes its queries in parts that fit */
 	uint32_t processors;
 	cudaStream_t stream;
 };
 
 /*
- * Bytes of state that serve one query at a time of any launch on these lists.
+ * Bytes of state that suffice for any launch on these lists, one query at a
+ * time.
  */
 extern size_t lists_search_least_bytes(const ListsView *lists, uint32_t max_probes, uint32_t max_k,
 									   uint32_t max_rerank);
 
 /*
- * Launch the search: all answers and heads are written when the stream has done
- * it, and the batch's flag is raised, if it has one. A head counts: expanded,
- * lists read; distances, rows measured for answers with the pending ones;
- * iterations, codes estimated; pending.
+ * Launch the search. When the stream has completed it, all answers and heads
+ * are written, and the batch's flag, if it has one, is raised. Counters of a
+ * head: expanded, lists probed; distances, rows measured exactly, pending ones
+ * included; iterations, codes estimated; pending.
  * Nothing waits for the device, and no host memory is read but the batch's.
  */
 extern cudaError_t lists_search_launch(const ListsLaunch *launch);
 
-/* Allow the kernels their shared memory. */
+/* Raise the kernels' shared memory limits. */
 extern cudaError_t lists_search_prepare(const cudaDeviceProp *device);
 
 #endif /* GPUANN_CUDA_LISTS_SEARCH_H */

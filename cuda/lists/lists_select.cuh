@@ -1,11 +1,11 @@
 /*
  * lists_select.cuh
- *		The k-th least of the keys that a block can make, by their digits.
+ *		k-selection by radix: the k-th least of keys that a block generates.
  *
- * A pass counts the keys of each digit of 8 bits and goes on with those of the
- * one that holds the k-th; eight passes at most, fewer as soon as all keys of a
- * digit belong to the k least. Keys are made anew in every pass, so they need
- * no place.
+ * A pass counts the keys by their next digit of 8 bits and continues with the
+ * digit that contains the k-th; at most eight passes, fewer if all keys of a
+ * digit are among the k least. Keys are generated again in each pass, so they
+ * are not stored.
  */
 #ifndef GPUANN_CUDA_LISTS_SELECT_CUH
 #define GPUANN_CUDA_LISTS_SELECT_CUH
@@ -16,7 +16,7 @@
 #define SELECT_DIGITS 256u
 #define SELECT_ALL 0xFFFFFFFFu
 
-/* What a block shares of it. */
+/* Shared memory of a selection. */
 struct SelectShared
 {
 	uint32_t counts[SELECT_DIGITS];
@@ -25,10 +25,7 @@ struct SelectShared
 	uint32_t of_digit;
 };
 
-/*
- * The k least are the keys below `key` and `ties` of those that are equal to
- * it.
- */
+/* The k least keys are those below `key`, and `ties` of those equal to it. */
 struct SelectedKey
 {
 	Key key;
@@ -36,8 +33,8 @@ struct SelectedKey
 };
 
 /*
- * Find the digit that holds number `need` (from 1 on). One warp; if there are
- * fewer, digit is SELECT_DIGITS.
+ * Find the digit that contains the key of rank `need` (from 1). One warp; digit
+ * is SELECT_DIGITS if there are fewer keys.
  */
 __device__ static inline void
 find_digit(SelectShared *shared, uint32_t need)
@@ -78,8 +75,8 @@ find_digit(SelectShared *shared, uint32_t need)
 }
 
 /*
- * Count a key of each lane by its digit, if it has one. Most lanes of a warp
- * have the same as a rule, and are counted at once. Whole warps.
+ * Count one key per lane, if it has one, by its digit. Usually most lanes of a
+ * warp have the same digit, which is counted by one atomic. Whole warps.
  */
 __device__ static inline void
 count_digit(SelectShared *shared, bool has, uint32_t digit)
@@ -96,10 +93,10 @@ count_digit(SelectShared *shared, bool has, uint32_t digit)
 }
 
 /*
- * Select among n keys the `need` least. make(i, &key) makes one, or says that
- * there is none. All threads of a block; ends with a barrier. Of fewer keys
- * than that all are selected. KTH: the key is that of number `need`, else it
- * may be any that tells these from others.
+ * Select the `need` least of n keys. make(i, &key) generates a key, or returns
+ * false. All threads of a block; ends with a barrier. If there are fewer keys
+ * all are selected. KTH: `key` is the one of rank `need`; else it may be any
+ * value that separates them from the others.
  */
 template <bool KTH = false, class Make>
 __device__ static inline SelectedKey
@@ -131,7 +128,7 @@ block_select(uint32_t n, uint32_t need, uint32_t bits, SelectShared *shared, Mak
 		if (shared->digit == SELECT_DIGITS)
 		{
 			__syncthreads();
-			return {NO_KEY, SELECT_ALL}; /* there are not so many */
+			return {NO_KEY, SELECT_ALL}; /* fewer than `need` keys */
 		}
 		selected.key |= (Key) shared->digit << shift;
 		mask |= (Key) 255 << shift;
@@ -150,8 +147,8 @@ block_select(uint32_t n, uint32_t need, uint32_t bits, SelectShared *shared, Mak
 }
 
 /*
- * Select among n keys as block_select() does, of equal ones those of the least
- * numbers. chosen(i) is called for each number that is selected.
+ * As block_select(), preferring lower indexes among equal keys; calls chosen(i)
+ * for each index selected.
  */
 template <class Make, class Chosen>
 __device__ static inline void
@@ -181,7 +178,10 @@ block_choose(uint32_t n, uint32_t need, SelectShared *shared, Make make, Chosen 
 	__syncthreads();
 }
 
-/* The k-th of the upper bounds or estimates in a buffer, or infinity. */
+/*
+ * The k-th of the upper bounds (by_bound) or estimates in a buffer, or
+ * infinity.
+ */
 __device__ static inline float
 kth_found(const ListsFound *found, uint32_t n, uint32_t k, bool by_bound, SelectShared *select)
 {

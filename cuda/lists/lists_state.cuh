@@ -1,11 +1,11 @@
 /*
  * lists_state.cuh
- *		What the kernels of a search of lists pass on: the state of each query,
- *		and where it lies.
+ *		State that the kernels of a search of lists pass on: per query and per
+ *		part, and its layout.
  *
- * A part of a batch is as many queries as the state has room for. All of it is
- * device memory, written by lists_prepare.cu, lists_probe.cu, lists_scan.cu
- * and lists_limit.cu in turn, and read by lists_answer.cu.
+ * A part of a batch is as many queries as the state memory holds. All of it is
+ * device memory, written by lists_prepare.cu, lists_probe.cu, lists_scan.cu and
+ * lists_limit.cu in turn, and read by lists_answer.cu.
  */
 #ifndef GPUANN_CUDA_LISTS_STATE_CUH
 #define GPUANN_CUDA_LISTS_STATE_CUH
@@ -14,13 +14,14 @@
 #include "cuda/lists/lists_search.h"
 
 #define LISTS_MOST_PHASES 7u /* slots are below 2^31, so blocks below 2^26 */
-#define FIRST_BLOCKS_LOG 4u	 /* blocks of a list that the first phase scans: 16; then 16 times as
-							  * many */
-#define FIRST_PLACES 64u /* rows of the nearest lists, or four times what sets a limit */
-#define LIST_WARPS 8u		 /* of a block that scans */
-#define FOUND_TOO_MANY 0x80000000u /* a query's buffer did not suffice */
+#define FIRST_BLOCKS_LOG 4u	 /* log2 of the blocks of a list that the first phase scans (16), and of
+							  * the growth per phase */
+#define FIRST_PLACES 64u /* rows of the nearest lists to scan in the first phase, unless 4 x `need`
+						  * is more */
+#define LIST_WARPS 8u		 /* per block of scans */
+#define FOUND_TOO_MANY 0x80000000u /* in ListsQuery.found: the query's buffer has overflowed */
 
-/* Which rows are chosen (lists_scan.h of the CPU engine). */
+/* How rows are chosen (lists_scan.h of the CPU engine). */
 enum ListsChoice
 {
 	LISTS_BY_BOUND = 0,
@@ -28,34 +29,35 @@ enum ListsChoice
 	LISTS_ALL = 2
 };
 
-/* A query as scans see it: the numbers of its tables, and what it has found. */
+/* Per query: factors and errors of its tables, and the state of its search. */
 struct alignas(16) ListsQuery
 {
-	float scale;   /* as ScalarTables and PqTables have them */
+	float scale;   /* as in ScalarTables and PqTables */
 	float length;
 	float error;   /* int8: sum_error; rabitq: length_error; pq: error */
 	float offset;  /* pq */
 	int32_t sum;
-	float limit;   /* lower bounds, or estimates, above it are not chosen */
-	uint32_t found; /* rows in the buffer; FOUND_TOO_MANY or more: there are more than that holds */
+	float limit;   /* lower bounds, or estimates, above it are rejected */
+	uint32_t found; /* rows in the buffer; more than its capacity, or FOUND_TOO_MANY: it has
+					 * overflowed */
 	uint32_t choice;
-	uint32_t need;	  /* upper bounds, or estimates, that set the limit */
+	uint32_t need;	  /* rank of the upper bound, or estimate, that becomes the limit */
 	uint32_t probes;
-	uint32_t has_length; /* distances of cosine need one */
+	uint32_t has_length; /* cosine: the query has a usable length */
 	uint32_t estimated;
 };
 
-/* A list that a query probes, or a query that probes a list. */
+/* A pair of a query and a list that it probes. */
 struct ListsPair
 {
-	uint32_t number; /* of the list, or of the query */
-	float base;		 /* the query's part of estimates */
+	uint32_t number; /* of the list; in `sorted` of the query */
+	float base;		 /* the query's distance term of the list's centroid, added to estimates */
 };
 
 /*
- * A row that may be chosen. By bound `rank` is its lower bound and `other` the
- * upper one, infinite where that does not count; by estimate `rank` is the
- * estimate and `other` the lower bound, if that is certain.
+ * A candidate row. By bound: `rank` is its lower bound and `other` the upper
+ * one, infinite if it must not set a limit. By estimate: `rank` is the estimate
+ * and `other` the lower bound, if bounds are certain.
  */
 struct ListsFound
 {
@@ -64,51 +66,51 @@ struct ListsFound
 	uint32_t slot;
 };
 
-/* What is scanned again, for queries whose buffers did not suffice. */
+/* The repeated scan of queries whose buffers overflowed. */
 struct ListsAgain
 {
 	uint32_t queries;
-	unsigned long long taken; /* slices of lists that they probe */
+	unsigned long long taken; /* counter of slices of their lists, taken by blocks */
 };
 
 /* The part of a batch that is being searched. Passed to kernels by value. */
 struct ListsPart
 {
-	uint32_t first; /* query of the batch */
+	uint32_t first; /* index in the batch of the part's first query */
 	uint32_t queries;
 	uint32_t most_probes;
-	uint32_t room;	/* rows of a buffer */
+	uint32_t room;	/* capacity of a buffer, in rows */
 	uint32_t phases;
-	bool overflows; /* a buffer may have no room */
-	uint32_t group; /* pairs that are scanned together, of so many blocks */
+	bool overflows; /* a buffer may overflow */
+	uint32_t group; /* number of pairs that one item scans, for item_blocks blocks of a list */
 	uint32_t item_blocks;
-	bool direct; /* pairs are scanned one by one, as they are: `sorted` and what leads to it is not
+	bool direct; /* pairs are scanned one by one: `sorted` and the tables that lead to it are not
 				  * used */
 	uint32_t table_words;
-	uint32_t vector_stride; /* floats */
+	uint32_t vector_stride; /* in floats */
 	ListsQuery *query;		/* queries */
-	DeviceQuery *asked;		/* queries: the batch's may be in the host's memory */
-	float *raw;				/* queries x vector_stride: widened */
-	float *vectors;			/* the same; under cosine apart, of length one */
+	DeviceQuery *asked;		/* queries: copies, because the batch's may be in host memory */
+	float *raw;				/* queries x vector_stride: in single precision */
+	float *vectors;			/* the same; for cosine a separate array, normalised to length one */
 	uint32_t *tables;		/* queries x table_words */
-	float *values;			/* queries x lists; where buffers are later */
+	float *values;			/* queries x lists: coarse values; their memory is reused for buffers */
 	ListsFound *found;		/* queries x room */
 	ListsPair *probes;		/* queries x most_probes: lists */
-	uint32_t *ranks;		/* queries x most_probes: the pair's place among those of its list and
-							 * class; the highest bit: not among the query's nearest */
-	ListsPair *sorted;		/* queries x most_probes: queries, by class and list */
-	uint32_t *counts;		/* 2 x lists: pairs of each class and list */
-	uint32_t *starts;		/* 2 x lists + 1: the first of them in `sorted` */
-	uint32_t *items;		/* of each phase 2 x lists + 1: the first item */
-	uint32_t *tickets;		/* behind counts; of each phase: items taken */
+	uint32_t *ranks;		/* queries x most_probes: a pair's index among those of its list and
+							 * class; top bit: the list is not among the query's nearest */
+	ListsPair *sorted;		/* queries x most_probes: numbers of queries, by class and list */
+	uint32_t *counts;		/* 2 x lists: pairs per class and list */
+	uint32_t *starts;		/* 2 x lists + 1: index in `sorted` of the first pair */
+	uint32_t *items;		/* per phase 2 x lists + 1: number of the first item */
+	uint32_t *tickets;		/* behind counts; per phase: number of items taken */
 	ListsAgain *again;
-	uint32_t *queries_again; /* queries: which are scanned again */
+	uint32_t *queries_again; /* numbers of the queries to scan again */
 };
 
 /*
- * The first block that a phase scans of a list: of lists that are not a query's
- * nearest the first phase scans nothing, and the second what it scans of others
- * and what comes before. A single phase scans all.
+ * The first block of a list that a phase scans. Of lists that are not among a
+ * query's nearest ones the first phase scans nothing, and the second phase
+ * everything up to its end. A single phase scans all blocks.
  */
 __host__ __device__ static inline uint32_t
 phase_begin(const ListsPart &part, uint32_t phase, uint32_t other)
@@ -118,7 +120,7 @@ phase_begin(const ListsPart &part, uint32_t phase, uint32_t other)
 	return phase == 0 || (phase == 1 && other) ? 0 : 1u << (phase * FIRST_BLOCKS_LOG);
 }
 
-/* Where it ends. */
+/* The end of the blocks that a phase scans. */
 __host__ __device__ static inline uint32_t
 phase_end(const ListsPart &part, uint32_t phase, uint32_t other, uint32_t blocks)
 {
@@ -127,7 +129,7 @@ phase_end(const ListsPart &part, uint32_t phase, uint32_t other, uint32_t blocks
 	return end < blocks ? end : blocks;
 }
 
-/* Words of a query's integers, as scans load them. */
+/* Words of a query's table of integers. */
 static inline uint32_t
 lists_table_words(const QuantizerShape *shape)
 {
@@ -138,7 +140,7 @@ lists_table_words(const QuantizerShape *shape)
 	return shape->bits == 8 ? shape->parts * 128 : shape->parts * 4;
 }
 
-/* Whether the bounds of codes exclude little. */
+/* Whether code bounds are so wide that they exclude few rows. */
 static inline bool
 lists_wide(const QuantizerShape &shape)
 {
@@ -146,8 +148,9 @@ lists_wide(const QuantizerShape &shape)
 }
 
 /*
- * Rows of the nearest lists that are scanned first: enough for a limit that is
- * close, not too many for the buffer, whatever the last of these lists has.
+ * Rows of the nearest lists that the first phase scans: enough for a close
+ * limit, but at most half the buffer, which must also hold the rest of the last
+ * of these lists.
  */
 __host__ __device__ static inline uint32_t
 first_places(uint32_t room, uint32_t need)
@@ -157,7 +160,7 @@ first_places(uint32_t room, uint32_t need)
 	return places < room / 2 ? places : room / 2;
 }
 
-/* What is launched for a part. */
+/* Arguments of the launches for one part. */
 struct ListsStep
 {
 	const ListsLaunch *launch;
@@ -165,8 +168,8 @@ struct ListsStep
 };
 
 /*
- * The part of a launch that begins with a query, as long as the state has room
- * for; false: it has none for a single one.
+ * The part of a launch that begins with query `first`: as many queries as the
+ * state holds. False: it does not even hold one.
  */
 extern bool lists_take_part(const ListsLaunch *launch, uint32_t first, ListsPart *part);
 
@@ -179,17 +182,17 @@ extern cudaError_t lists_prepare_allow(const cudaDeviceProp *device);
 extern cudaError_t lists_scan_allow(const cudaDeviceProp *device);
 extern cudaError_t lists_answer_allow(const cudaDeviceProp *device);
 
-/* Pairs that a scan takes together where so many probe a list, on average. */
+/* Pairs that an item scans together, if a list has `pairs` pairs on average. */
 extern uint32_t lists_scan_group(const QuantizerShape *shape, uint32_t pairs);
 
-/* A number in single precision that is not below a double. */
+/* x rounded up to single precision. */
 __device__ static inline float
 not_below_of(double x)
 {
 	return nextafterf((float) x, HUGE_VALF);
 }
 
-/* The number that a key stands for (fast_key()). */
+/* The inverse of fast_key(). */
 __device__ static inline float
 float_of_key(uint32_t key)
 {

@@ -1,11 +1,11 @@
 /*
  * lists_view.h
- *		What kernels get to see of a mirror's lists of codes.
+ *		Lists of codes as kernel arguments.
  *
  * A block has 32 places: their slots, then the codes as words. Word w of the
- * code at place p is words[w * 32 + p], so that a warp that reads a word of
- * each of its codes reads 128 bytes in a row. A code is what
- * quantizer_encode() makes (src/engine/quantizer), in words of 4 bytes.
+ * code at place p is words[w * 32 + p], so a warp that reads one word of each
+ * of its codes reads 128 consecutive bytes. A code is the output of
+ * quantizer_encode() (src/engine/quantizer), in words of 4 bytes.
  */
 #ifndef GPUANN_CUDA_LISTS_VIEW_H
 #define GPUANN_CUDA_LISTS_VIEW_H
@@ -20,13 +20,14 @@ extern "C"
 #define LIST_PLACES 32u
 
 /*
- * Lists as a batch sees them. All pointers are device memory. Passed to kernels
- * by value.
+ * Lists as one batch sees them. All pointers are device memory. Passed to
+ * kernels by value.
  */
 struct ListsView
 {
 	QuantizerShape shape;
-	uint32_t lists;			  /* 0: there is no codebook yet, and no row is in a list */
+	uint32_t lists;			  /* number of lists; 0: there is no codebook yet, and no row is in a
+							   * list */
 	uint32_t code_words;	  /* quantizer_code_bytes / 4 */
 	uint32_t block_words;	  /* of a block: 32 + 32 x code_words */
 	const float *centroids;	  /* lists x dims */
@@ -38,12 +39,13 @@ struct ListsView
 	const uint32_t *memory;	  /* block b begins at word b x block_words */
 	uint32_t longest;		  /* blocks of the longest list, */
 	uint32_t all_blocks;	  /* and of all */
-	unsigned long long *probed; /* lists: how often searches have probed each; NULL: not counted */
+	unsigned long long *probed; /* lists: number of probes of each, counted by searches; NULL: not
+								 * counted */
 };
 
 #if defined(__CUDACC__) || defined(EMULATED)
 
-/* The slot at a place; NO_SLOT: none. */
+/* The slot at a place; NO_SLOT: the place is free. */
 __device__ static inline uint32_t
 list_slot(const ListsView &lists, uint32_t block, uint32_t place)
 {

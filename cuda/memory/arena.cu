@@ -1,13 +1,14 @@
 /*
  * arena.cu
- *		Reserving, mapping and counting device memory.
+ *		Reserving, mapping and counting device memory, and host memory mapped
+ *		behind it.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda/memory/arena.h"
 
-#define DRIVER_VERSION 11020 /* all of these functions are older */
+#define DRIVER_VERSION 11020 /* newer than all of these functions */
 
 static bool
 find_function(const char *name, void **function)
@@ -105,8 +106,8 @@ range_grow_cost(const Arena *arena, const Range *range, uint64_t bytes)
 }
 
 /*
- * Map `bytes` (whole units) of new physical memory, which the device may use,
- * behind what is mapped.
+ * Map `bytes` (a multiple of the granularity) of new physical memory behind
+ * what is mapped, with read and write access for the device.
  */
 static CUresult
 map_more(Arena *arena, Range *range, const CUmemAllocationProp *from, size_t bytes)
@@ -128,14 +129,17 @@ map_more(Arena *arena, Range *range, const CUmemAllocationProp *from, size_t byt
 		if (result != CUDA_SUCCESS)
 			arena->driver.unmap(range->base + range->mapped, bytes);
 	}
-	/* the mapping keeps the memory; without one it is free again */
+	/*
+	 * a mapping holds a reference: releasing the handle frees the memory only
+	 * if it was not mapped
+	 */
 	arena->driver.release(handle);
 	return result;
 }
 
 /*
- * Map memory of one kind so that at least `bytes` are usable; both limits have
- * been looked at.
+ * Append a mapping of `more` bytes, from device or host memory by *from. The
+ * caller has checked both limits.
  */
 static EngineStatus
 grow_range(Arena *arena, Range *range, const CUmemAllocationProp *from, uint64_t more,
@@ -166,7 +170,7 @@ grow_range(Arena *arena, Range *range, const CUmemAllocationProp *from, uint64_t
 		arena->host_used += more;
 	else
 	{
-		range->near += more;
+		range->device_bytes += more;
 		arena->used[range->part] += more;
 	}
 	return ENGINE_OK;
@@ -212,8 +216,9 @@ range_grow_host(Arena *arena, Range *range, uint64_t bytes, EngineError *error)
 }
 
 /*
- * Whether the driver maps memory of this location into a range, tried with the
- * least there is. Containers may forbid what a device says that it supports.
+ * Whether the driver maps host memory of this location into a range: maps one
+ * granule to find out, because containers may forbid what the device's
+ * attributes promise.
  */
 static bool
 maps_host(Arena *arena, CUmemLocation location)
@@ -228,7 +233,10 @@ maps_host(Arena *arena, CUmemLocation location)
 	if (arena->driver.granularity(&unit, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS ||
 		unit == 0)
 		return false;
-	/* pieces of both kinds follow each other */
+	/*
+	 * device and host mappings follow each other in a range, so both use the
+	 * larger granularity
+	 */
 	unit = unit > arena->unit ? unit : arena->unit;
 	if (range_reserve(arena, &range, PART_VECTORS, unit, &ignored) != ENGINE_OK)
 		return false;
@@ -243,8 +251,8 @@ void
 arena_open_host(Arena *arena, uint64_t limit)
 {
 	/*
-	 * any of the host's memory; that of its first node, where drivers have no
-	 * other; the types' numbers, for older headers
+	 * CU_MEM_LOCATION_TYPE_HOST, else HOST_NUMA of node 0, for drivers without
+	 * the first; as numbers, because older headers lack the names
 	 */
 	static const CUmemLocation locations[] = {{(CUmemLocationType) 2, 0},
 											  {(CUmemLocationType) 3, 0}};
@@ -270,8 +278,8 @@ range_release(Arena *arena, Range *range)
 	}
 	if (range->base != 0)
 		arena->driver.address_free(range->base, range->reserved);
-	arena->used[range->part] -= range->near;
-	arena->host_used -= range->mapped - range->near;
+	arena->used[range->part] -= range->device_bytes;
+	arena->host_used -= range->mapped - range->device_bytes;
 	free(range->pieces);
 	memset(range, 0, sizeof(*range));
 }

@@ -1,17 +1,17 @@
 /*
  * arena.h
- *		Device memory: reserved address ranges into which physical memory is
+ *		Device memory: reserved address ranges, into which physical memory is
  *		mapped as they grow.
  *
- * A range's addresses never change, so what it holds grows in place under
- * running kernels. The arena counts every byte by what it is for and refuses
- * what would exceed the limit, which includes the context. The driver's
- * functions are looked up at run time, so that this library loads on machines
- * without a driver. Used by the engine's owner thread only.
+ * A range keeps its addresses, so arrays grow in place under running kernels.
+ * The arena counts every mapped byte by its use and refuses growth beyond the
+ * limit, which includes the context. The driver's functions are looked up at
+ * run time, so this library loads on machines without a driver. Used by the
+ * engine's owner thread only.
  *
- * A range may go on in the host's memory where the device's ends: pinned,
- * mapped behind the rest, so that kernels and copies find all of it at
- * consecutive addresses. That memory has a limit of its own.
+ * Beyond the device's limit a range may continue in pinned host memory, mapped
+ * right behind its device memory, so that kernels and copies see one array at
+ * consecutive addresses. Host memory has a limit of its own.
  */
 #ifndef GPUANN_CUDA_ARENA_H
 #define GPUANN_CUDA_ARENA_H
@@ -46,11 +46,11 @@ struct Arena
 {
 	DriverMemory driver;
 	int device;
-	size_t unit; /* physical memory comes in multiples of this */
+	size_t unit; /* granularity: physical memory is mapped in multiples of this */
 	uint64_t limit;
 	uint64_t context;
 	uint64_t used[MEMORY_PARTS];
-	CUmemLocation host; /* where the host's memory comes from; type 0: the driver maps none */
+	CUmemLocation host; /* location of host mappings; type 0: the driver supports none */
 	uint64_t host_limit;
 	uint64_t host_used;
 };
@@ -60,34 +60,40 @@ struct Range
 	CUdeviceptr base;
 	size_t reserved;
 	size_t mapped;
-	size_t near; /* of these, bytes on the device; the rest, behind them, is the host's memory */
-	size_t *pieces; /* bytes of each mapping, in order */
+	size_t device_bytes; /* of these, device memory; what is mapped behind it is host memory */
+	size_t *pieces; /* bytes of each mapping, by address */
 	uint32_t npieces;
 	MemoryPart part;
 };
 
-/* Look the driver's functions up. */
+/*
+ * Look up the driver's functions and the granularity; ENGINE_NO_DEVICE where
+ * one is missing.
+ */
 extern EngineStatus arena_open(Arena *arena, int device, EngineError *error);
 extern uint64_t arena_used(const Arena *arena);
 
-/* Reserve addresses; nothing is mapped yet. */
+/* Reserve addresses for `bytes`; maps nothing. */
 extern EngineStatus range_reserve(Arena *arena, Range *range, MemoryPart part, uint64_t bytes,
 								  EngineError *error);
 /*
- * Map memory so that at least the first `bytes` are usable. ENGINE_NO_MEMORY
- * leaves the range as it was.
+ * Map device memory so that the first `bytes` are usable. ENGINE_NO_MEMORY
+ * leaves the range unchanged.
  */
 extern EngineStatus range_grow(Arena *arena, Range *range, uint64_t bytes, EngineError *error);
-/* The same with the host's memory; from then on the range grows there only. */
+/* The same with host memory; from then on the range grows only there. */
 extern EngineStatus range_grow_host(Arena *arena, Range *range, uint64_t bytes, EngineError *error);
 /*
- * Find out whether the driver maps the host's memory, and let ranges have so
- * much of it.
+ * Probe whether the driver can map host memory into ranges; if so, allow them
+ * `limit` bytes of it.
  */
 extern void arena_open_host(Arena *arena, uint64_t limit);
-/* How many bytes range_grow would take from the limit. */
+/* Bytes that range_grow() would map. */
 extern uint64_t range_grow_cost(const Arena *arena, const Range *range, uint64_t bytes);
-/* Unmap and give the addresses back. Nothing may be using them. */
+/*
+ * Unmap the memory and free the addresses. The caller has waited for everything
+ * that may access them.
+ */
 extern void range_release(Arena *arena, Range *range);
 
 #endif /* GPUANN_CUDA_ARENA_H */

@@ -1,7 +1,7 @@
 /*
  * context.cu
- *		How much of a device's memory the context takes, which the limit counts:
- *		by the driver's management library, where it is installed.
+ *		The size of the CUDA context, which counts against the memory limit: as
+ *		NVML reports it, where that library is installed.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -9,11 +9,11 @@
 
 #include "cuda/memory/context.h"
 
-#define DEVICE_PROCESSES 256	 /* looked at, to find this one */
-#define MOST_DEVICES 64			 /* whose contexts are measured once */
-#define CONTEXT_GUESS (512ull << 20) /* where its size cannot be measured */
+#define DEVICE_PROCESSES 256	 /* processes of a device that are searched for this one */
+#define MOST_DEVICES 64			 /* devices whose context size is cached */
+#define CONTEXT_GUESS (512ull << 20) /* where the size cannot be measured */
 
-/* One process on a device, as the driver's management library tells of it. */
+/* One process on a device: nvmlProcessInfo_t. */
 typedef struct DeviceProcess
 {
 	unsigned int pid;
@@ -22,8 +22,8 @@ typedef struct DeviceProcess
 } DeviceProcess;
 
 /*
- * What this process has, of a list of those on a device; 0: it is not in it, or
- * its memory is not told.
+ * This process's bytes in a list of a device's processes; 0: it is not listed,
+ * or NVML does not know its memory.
  */
 static uint64_t
 own_bytes(const DeviceProcess *processes, unsigned int count)
@@ -35,9 +35,8 @@ own_bytes(const DeviceProcess *processes, unsigned int count)
 }
 
 /*
- * Bytes in use, as the driver's management library counts them: of the device,
- * and of it by this process. 0: it does not say (the process: where the driver
- * does not know it by the number that it has here, as in containers).
+ * By NVML. *own stays 0 where the driver does not know this process by its pid,
+ * as in containers with a pid namespace of their own.
  */
 void
 device_bytes_used(const cudaDeviceProp *device, uint64_t *all, uint64_t *own)
@@ -85,9 +84,12 @@ device_bytes_used(const cudaDeviceProp *device, uint64_t *all, uint64_t *own)
 }
 
 /*
- * What the context has taken, which is made once for a process and device: as
- * the driver counts this process, else what the device has lost since there
- * were `all_before`, in which is also what other processes took meanwhile.
+ * Bytes of the context, which CUDA creates once per process and device: what
+ * NVML attributes to this process, else the growth of the device's usage since
+ * `all_before`, which includes what other processes took meanwhile. A figure is
+ * cached per device (relaxed atomics: any thread may open an engine, and all
+ * would store the same), because a second engine finds the context already
+ * there.
  */
 uint64_t
 context_bytes(const cudaDeviceProp *device, int number, uint64_t all_before, uint64_t own_before)

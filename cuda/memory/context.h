@@ -1,6 +1,6 @@
 /*
  * context.h
- *		How much of a device's memory the context takes.
+ *		How much device memory the CUDA context takes.
  */
 #ifndef GPUANN_CUDA_CONTEXT_H
 #define GPUANN_CUDA_CONTEXT_H
@@ -8,8 +8,9 @@
 #include "cuda/common/gpu.h"
 
 /*
- * Bytes in use of a device, and of these by this process; what the context has
- * taken since. 0: not told.
+ * Bytes of a device that are in use by all processes, and by this one; 0:
+ * unknown. And the bytes of the context, from these figures before it was
+ * created and what they are now.
  */
 extern void device_bytes_used(const cudaDeviceProp *device, uint64_t *all, uint64_t *own);
 extern uint64_t context_bytes(const cudaDeviceProp *device, int number, uint64_t all_before,

@@ -1,6 +1,6 @@
 /*
  * device.cu
- *		Taking a device: context, code, the limits of kernels, memory, streams.
+ *		Opening a device: context, limits of kernels, memory limits, streams.
  */
 #include <stdio.h>
 #include <unistd.h>
@@ -10,8 +10,8 @@
 #include "cuda/memory/context.h"
 #include "cuda/memory/device.h"
 
-#define LIMIT_PERCENT 80		 /* of the device, unless the configuration says otherwise */
-#define LEAST_SHARED (96u << 10) /* of a block: what the longest vectors need */
+#define LIMIT_PERCENT 80		 /* of the device's memory, unless the configuration sets a limit */
+#define LEAST_SHARED (96u << 10) /* shared memory per block that the longest vectors need */
 
 static EngineStatus
 no_device(EngineError *error, const char *what, cudaError_t reason)
@@ -20,7 +20,10 @@ no_device(EngineError *error, const char *what, cudaError_t reason)
 	return ENGINE_NO_DEVICE;
 }
 
-/* Take one device: context, code, and whether it can run these kernels. */
+/*
+ * Open one device: create its context, load the code, check that these kernels
+ * run on it, measure the context.
+ */
 static EngineStatus
 take_device(CudaDevice *device, const EngineConfig *config, int number, EngineError *error)
 {
@@ -78,7 +81,7 @@ take_device(CudaDevice *device, const EngineConfig *config, int number, EngineEr
 	return ENGINE_OK;
 }
 
-/* Find a device, the one asked for or the first that can be used. */
+/* Open the device asked for, or the first that is usable. */
 static EngineStatus
 choose_device(CudaDevice *device, const EngineConfig *config, EngineError *error)
 {
@@ -108,7 +111,7 @@ choose_device(CudaDevice *device, const EngineConfig *config, EngineError *error
 	return status;
 }
 
-/* Bytes of memory that the host has. */
+/* Physical memory of the host, in bytes. */
 static uint64_t
 host_bytes(void)
 {
@@ -116,8 +119,9 @@ host_bytes(void)
 }
 
 /*
- * Let mirrors have rows in host memory, as the configuration says, but never
- * more than a quarter of it: pinned memory is not to be had by anybody else.
+ * Allow mirrors as much host memory for rows as the configuration says, but at
+ * most a quarter of the machine's: pinned pages are not available to any other
+ * process.
  */
 static void
 open_host_rows(CudaDevice *device, const EngineConfig *config)

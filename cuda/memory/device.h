@@ -1,7 +1,8 @@
 /*
  * device.h
- *		One device: what it has, what kernels may have of it, its memory,
- *		streams and mirrors. An engine of several devices would have one each.
+ *		One device: its properties, the limits of its kernels, its memory,
+ *		streams and mirrors. An engine of several devices would have one of
+ *		these each.
  */
 #ifndef GPUANN_CUDA_DEVICE_H
 #define GPUANN_CUDA_DEVICE_H
@@ -16,32 +17,35 @@ struct CudaDevice
 	cudaDeviceProp properties;
 	Failure failure;
 	Arena arena;
-	/* the host's memory: what is pinned, and the mirrors' arrays */
+	/* bytes of host memory: pinned, and the arrays of mirrors and jobs */
 	uint64_t host_pinned;
 	uint64_t host_arrays;
 
-	/* what kernels may have, and which are chosen */
+	/* what kernels may use on this device, and which variants run */
 	ExactLimits exact_limits;
 	GraphLimits graph_limits;
 	ListsLimits lists_limits;
 
 	cudaStream_t job_stream;
-	cudaStream_t counts_stream; /* counts of probes: nothing else is waited for */
-	cudaStream_t job_bell; /* as a batch stream's */
+	cudaStream_t counts_stream; /* copies counts of probes only, so that waiting for it waits for no
+								 * batch and no job */
+	cudaStream_t job_bell; /* runs the host callback behind an applied piece, so that job_stream
+						    * does not wait for the callback */
 
 	CudaMirror *mirrors;
 	MirrorId last_mirror;
 };
 
 /*
- * Take the device that the configuration names, or the first that can be used;
- * *device is zero. ENGINE_NO_DEVICE says why there is none. What was taken is
- * given back by device_close, after an error too; mirrors are gone by then.
+ * Open the device that the configuration names, or the first usable one, into
+ * *device, which is zero. ENGINE_NO_DEVICE says why none is usable.
+ * device_close() frees what was taken, after an error too; the caller has freed
+ * all mirrors by then.
  */
 extern EngineStatus device_open(CudaDevice *device, const EngineConfig *config,
 								EngineError *error);
 extern void device_close(CudaDevice *device);
-/* The mirror of a number; NULL: there is none. */
+/* The mirror with this number, or NULL. */
 extern CudaMirror *device_mirror(CudaDevice *device, MirrorId id);
 
 #endif /* GPUANN_CUDA_DEVICE_H */

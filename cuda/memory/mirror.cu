@@ -1,7 +1,7 @@
 /*
  * mirror.cu
- *		Mirrors in device memory: their ranges, and what the host keeps beside
- *		them.
+ *		Mirrors in device memory: their ranges, and the host's arrays about
+ *		their slots.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,15 +9,17 @@
 #include "cuda/memory/device.h"
 #include "cuda/memory/mirror_seeds.h"
 
-#define HOST_STEP ((size_t) 64 << 20) /* rows in host memory: taken as rows come, because pinning
-									   * costs a second for some ten GB */
-#define SPARE_SHARE 16u /* of the limit, at most: left for graphs to grow beside rows that go to
+#define HOST_STEP ((size_t) 64 << 20) /* host memory is mapped in such steps, as rows arrive:
+									   * pinning 10 GB takes about a second */
+#define SPARE_SHARE 16u /* at most limit / 16 is kept free for the graph to grow, before rows go to
 						 * host memory */
-#define LISTS_SKEW 4u	/* times the places of rows that lists may have, those left by dead rows
-						 * included */
-#define HOST_SLOT_BYTES (sizeof(uint8_t) + sizeof(uint32_t)) /* states and listed */
+#define LISTS_SKEW 4u	/* places reserved for lists, as a multiple of the rows: uneven lists, and
+						 * places that dead rows leave */
+#define HOST_SLOT_BYTES (sizeof(uint8_t) + sizeof(uint32_t)) /* states, listed */
 
-/* Bytes of a slot's codes; 0: there are none for such rows. */
+/*
+ * Bytes of a slot's codes; 0: mirrors of this kind have no codes beside rows.
+ */
 static uint32_t
 mirror_code_bytes(const CudaMirror *mirror)
 {
@@ -29,14 +31,14 @@ mirror_code_bytes(const CudaMirror *mirror)
 }
 
 /*
- * Bytes that one more slot takes at least in the ranges on the device, times 8
- * (the bitmap has an eighth of a byte).
+ * Device memory per slot, at least, in bits (the bitmap of dead slots takes
+ * one).
  */
 static uint64_t
 slot_bits(const CudaMirror *mirror)
 {
 	uint64_t norms = has_norms(mirror->spec.type, mirror->spec.metric) ? sizeof(double) : 0;
-	uint64_t rows = mirror->may_be_far ? 0 : mirror->stride + mirror_code_bytes(mirror);
+	uint64_t rows = mirror->host_rows ? 0 : mirror->stride + mirror_code_bytes(mirror);
 
 	if (mirror->lists != NULL)
 		return 8 * (rows + norms + (3 + mirror->lists->code_words) * sizeof(uint32_t)) + 1;
@@ -49,7 +51,7 @@ bitmap_bytes(uint64_t slots)
 	return (slots + 31) / 32 * sizeof(uint32_t);
 }
 
-/* A range and the bytes it has for a number of slots. */
+/* A range, and its size for a number of slots. */
 struct RangeSize
 {
 	Range *range;
@@ -57,9 +59,9 @@ struct RangeSize
 	MemoryPart part;
 };
 
-#define MIRROR_RANGES 8 /* of one with a graph; at most */
+#define MIRROR_RANGES 8 /* of a mirror with a graph, which has most */
 
-/* The sizes of the ranges of a mirror with lists. */
+/* Range sizes of a mirror with lists. */
 static int
 range_sizes_of_lists(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 {
@@ -81,7 +83,10 @@ range_sizes_of_lists(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 	return MIRROR_RANGES;
 }
 
-/* Sizes of a mirror's ranges for so many slots, the rows' first; how many. */
+/*
+ * Sizes of a mirror's ranges for a number of slots, the vectors first; returns
+ * the number of ranges.
+ */
 static int
 range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 {
@@ -107,16 +112,16 @@ range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 }
 
 /*
- * Of a mirror that may have rows in host memory, the bytes of rows that the
- * device takes for so many slots: all of them where there is room beside
- * everything else, codes included, else what that leaves. Everything else must
- * be able to grow on the device: by a quarter if the mirror is made for these
- * slots, by half of itself if it has grown to them. Rows never come back, but
- * that the mirror is loaded again.
+ * Device memory for the rows of a mirror that may have rows in host memory:
+ * enough for all `slots` where that fits beside everything else including
+ * codes, else what remains. The other ranges must be able to grow on the
+ * device: by a quarter if the mirror is created with these slots, by half if it
+ * has grown to them. Once rows are in host memory the device part stays as it
+ * is; only loading the mirror again changes that.
  */
 static uint64_t
-near_bytes(const CudaDevice *device, const CudaMirror *mirror, uint32_t slots,
-		   const RangeSize *sizes)
+device_row_bytes(const CudaDevice *device, const CudaMirror *mirror, uint32_t slots,
+				 const RangeSize *sizes)
 {
 	const Arena *arena = &device->arena;
 	uint64_t wanted = (uint64_t) slots * mirror->stride;
@@ -129,25 +134,25 @@ near_bytes(const CudaDevice *device, const CudaMirror *mirror, uint32_t slots,
 	uint64_t taken = arena_used(arena) + range_grow_cost(arena, &mirror->codes, codes);
 	uint64_t most;
 
-	if (mirror->vectors.near < mirror->vectors.mapped)
-		return mirror->vectors.near;
+	if (mirror->vectors.device_bytes < mirror->vectors.mapped)
+		return mirror->vectors.device_bytes;
 	for (int i = 1; i < MIRROR_RANGES; i++)
 		taken += range_grow_cost(arena, sizes[i].range, sizes[i].bytes);
 	spare = mirror->capacity == 0 ? spare / 4 : spare / 2;
 	taken += spare < arena->limit / SPARE_SHARE ? spare : arena->limit / SPARE_SHARE;
-	most = mirror->vectors.near +
+	most = mirror->vectors.device_bytes +
 		   (arena->limit > taken ? (arena->limit - taken) / arena->unit * arena->unit : 0);
 	return most < wanted ? most : wanted;
 }
 
-/* Check that host memory has room for the rows that the device has none for. */
+/* Check that host memory has room for the rows beyond device capacity. */
 static bool
-far_fits(const CudaDevice *device, const CudaMirror *mirror, uint32_t slots, uint64_t near,
-		 EngineError *error)
+host_rows_fit(const CudaDevice *device, const CudaMirror *mirror, uint32_t slots,
+			  uint64_t device_bytes, EngineError *error)
 {
 	const Arena *arena = &device->arena;
 	uint64_t wanted = (uint64_t) slots * mirror->stride;
-	uint64_t there = mirror->vectors.mapped > near ? mirror->vectors.mapped : near;
+	uint64_t there = mirror->vectors.mapped > device_bytes ? mirror->vectors.mapped : device_bytes;
 
 	if (wanted <= there || wanted - there <= arena->host_limit - arena->host_used)
 		return true;
@@ -167,7 +172,7 @@ host_slot_bytes(const CudaMirror *mirror)
 	return HOST_SLOT_BYTES + (mirror->lists != NULL ? LISTS_HOST_SLOT : 0);
 }
 
-/* Make the host's arrays large enough. */
+/* Enlarge the host's arrays to `capacity` slots; states of new ones are 0. */
 static bool
 grow_host(CudaDevice *device, CudaMirror *mirror, uint32_t capacity)
 {
@@ -198,10 +203,10 @@ mirror_grow_to(CudaDevice *device, CudaMirror *mirror, uint32_t slots, EngineErr
 	EngineStatus status = ENGINE_OK;
 	int count = range_sizes(mirror, slots, sizes);
 
-	if (mirror->may_be_far)
+	if (mirror->host_rows)
 	{
-		sizes[0].bytes = near_bytes(device, mirror, slots, sizes);
-		if (!far_fits(device, mirror, slots, sizes[0].bytes, error))
+		sizes[0].bytes = device_row_bytes(device, mirror, slots, sizes);
+		if (!host_rows_fit(device, mirror, slots, sizes[0].bytes, error))
 			status = ENGINE_NO_MEMORY;
 	}
 	for (int i = 0; i < count; i++)
@@ -224,10 +229,7 @@ mirror_grow_to(CudaDevice *device, CudaMirror *mirror, uint32_t slots, EngineErr
 	if (status != ENGINE_OK)
 		return status;
 	mirror->capacity = slots;
-	/*
-	 * the last to grow: without room for codes, searches walk the rows as
-	 * stored
-	 */
+	/* codes grow last: without room for them searches walk rows as stored */
 	if (mirror->has_code_room &&
 		(range_grow(arena, &mirror->codes, (uint64_t) slots * mirror_code_bytes(mirror), error) !=
 			 ENGINE_OK ||
@@ -239,7 +241,7 @@ mirror_grow_to(CudaDevice *device, CudaMirror *mirror, uint32_t slots, EngineErr
 }
 
 EngineStatus
-mirror_grow_far(CudaDevice *device, CudaMirror *mirror, uint64_t slots, EngineError *error)
+mirror_grow_host_rows(CudaDevice *device, CudaMirror *mirror, uint64_t slots, EngineError *error)
 {
 	uint64_t wanted = slots * mirror->stride;
 	uint64_t spare = wanted + HOST_STEP;
@@ -255,7 +257,7 @@ mirror_grow_far(CudaDevice *device, CudaMirror *mirror, uint64_t slots, EngineEr
 	return range_grow_host(&device->arena, &mirror->vectors, wanted, error);
 }
 
-/* Check what a mirror is asked to be. */
+/* Check a mirror's spec. */
 static EngineStatus
 check_spec(const CudaDevice *device, const MirrorSpec *spec, EngineError *error)
 {
@@ -271,7 +273,7 @@ check_spec(const CudaDevice *device, const MirrorSpec *spec, EngineError *error)
 	return ENGINE_OK;
 }
 
-/* Take what lists have whatever the number of slots. */
+/* Reserve and map the memory of lists whose size does not depend on slots. */
 static EngineStatus
 reserve_fixed(CudaDevice *device, CudaLists *lists, EngineError *error)
 {
@@ -286,14 +288,16 @@ static EngineStatus
 reserve_ranges(CudaDevice *device, CudaMirror *mirror, EngineError *error)
 {
 	uint64_t most = device->arena.limit / (slot_bits(mirror) / 8) + MIRROR_FIRST_ROWS;
-	/* lists may have more places than rows: addresses cost nothing */
+	/*
+	 * lists may have more places than rows; reserved addresses cost no memory
+	 */
 	uint64_t skew = mirror->lists != NULL ? LISTS_SKEW : 1;
 	RangeSize sizes[MIRROR_RANGES];
 	EngineStatus status = ENGINE_OK;
 	int count;
 
-	/* rows in host memory are bound by that */
-	if (mirror->may_be_far &&
+	/* rows in host memory are bounded by both limits together */
+	if (mirror->host_rows &&
 		most >
 			(device->arena.limit + device->arena.host_limit) / mirror->stride + MIRROR_FIRST_ROWS)
 		most =
@@ -317,7 +321,7 @@ reserve_ranges(CudaDevice *device, CudaMirror *mirror, EngineError *error)
 	return status;
 }
 
-/* Free a mirror that nothing uses any more. */
+/* Free a mirror. No job, batch or query refers to it any more. */
 void
 mirror_free(CudaDevice *device, CudaMirror *mirror)
 {
@@ -359,7 +363,7 @@ mirror_create(CudaDevice *device, const MirrorSpec *spec, CudaMirror **result, E
 		return ENGINE_NO_MEMORY;
 	}
 	mirror->spec = *spec;
-	mirror->may_be_far = spec->residency == RESIDENCY_COMPRESSED && device->arena.host_limit > 0;
+	mirror->host_rows = spec->residency == RESIDENCY_COMPRESSED && device->arena.host_limit > 0;
 	mirror->vector_bytes = (uint32_t) engine_vector_bytes(spec->type, spec->dims);
 	mirror->stride = (uint32_t) round_up(mirror->vector_bytes, 16);
 	if (spec->method == METHOD_IVFPQ && !lists_create(mirror))
@@ -426,7 +430,7 @@ mirror_view(const CudaMirror *mirror)
 uint32_t
 mirror_near_rows(const CudaMirror *mirror)
 {
-	return (uint32_t) (mirror->vectors.near / mirror->stride);
+	return (uint32_t) (mirror->vectors.device_bytes / mirror->stride);
 }
 
 bool
@@ -436,14 +440,14 @@ mirror_copy_rows(CudaDevice *device, const CudaMirror *mirror, uint32_t slot, ui
 	unsigned char *with = (unsigned char *) other;
 	size_t at = (size_t) slot * mirror->stride;
 	size_t bytes = (size_t) count * mirror->stride;
-	size_t near = mirror->vectors.near;
+	size_t device_bytes = mirror->vectors.device_bytes;
 
-	/* a copy lies in one kind of memory: a row may lie in both */
+	/* a copy must not span device and host memory, and a row may lie in both */
 	for (size_t n; bytes > 0; at += n, with += n, bytes -= n)
 	{
 		unsigned char *rows = (unsigned char *) mirror->vectors.base + at;
 
-		n = at < near && near - at < bytes ? near - at : bytes;
+		n = at < device_bytes && device_bytes - at < bytes ? device_bytes - at : bytes;
 		if (!GPU(&device->failure, in ? cudaMemcpyAsync(rows, with, n, cudaMemcpyDefault, stream)
 									  : cudaMemcpyAsync(with, rows, n, cudaMemcpyDefault, stream)))
 			return false;
@@ -451,7 +455,10 @@ mirror_copy_rows(CudaDevice *device, const CudaMirror *mirror, uint32_t slot, ui
 	return true;
 }
 
-/* Vectors, graph or lists, norms, versions, as mapped on the device. */
+/*
+ * Device bytes of vectors, codes, graph or lists, norms, versions and the
+ * bitmap of dead slots, as mapped.
+ */
 uint64_t
 mirror_bytes(const CudaMirror *mirror)
 {
@@ -460,14 +467,17 @@ mirror_bytes(const CudaMirror *mirror)
 	return (lists == NULL ? 0
 						  : lists->fixed.mapped + lists->memory.mapped +
 								lists->directory[0].mapped + lists->directory[1].mapped) +
-		   mirror->vectors.near + mirror->codes.mapped + mirror->scales.mapped +
+		   mirror->vectors.device_bytes + mirror->codes.mapped + mirror->scales.mapped +
 		   mirror->graph.mapped + mirror->norms.mapped + mirror->versions.mapped +
 		   mirror->dead.mapped;
 }
 
-#define ROWS_AT_ONCE 4096u /* that are copied out */
+#define ROWS_AT_ONCE 4096u /* rows copied per round */
 
-/* Bring graph rows or numbers of lists, and versions, of some slots. */
+/*
+ * Copy graph rows, or numbers of lists, and versions of some slots to `staged`:
+ * degree + 1 words each. Waits for the copies.
+ */
 static bool
 bring_rows(CudaDevice *device, const CudaMirror *mirror, const uint32_t *slots, uint32_t count,
 		   uint32_t *staged)
@@ -493,8 +503,9 @@ bring_rows(CudaDevice *device, const CudaMirror *mirror, const uint32_t *slots, 
 }
 
 /*
- * Copy graph rows and versions of slots out. For tests and checks: it waits,
- * and its memory is ordinary, for what pieces hold is their jobs'.
+ * Copy graph rows and versions of slots out. For tests and checks: it waits for
+ * the job stream and stages in pageable memory, because the pinned memory of
+ * pieces belongs to jobs.
  */
 EngineStatus
 mirror_rows(CudaDevice *device, CudaMirror *mirror, const uint32_t *slots, uint32_t count,

@@ -1,7 +1,7 @@
 /*
  * mirror_lists.cu
- *		Lists of codes of a mirror: sizes, which block is whose, which place is
- *		free.
+ *		A mirror's lists of codes: sizes, which list has a block, which places
+ *		are free.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +13,9 @@ extern "C"
 #include "engine/quantizer/lists_train.h"
 }
 
-#define MOST_BLOCKS (1u << 27) /* so that numbers of places have 32 bits */
+#define MOST_BLOCKS (1u << 27) /* so that numbers of places fit into 32 bits */
 #define ALL_USED 0xFFFFFFFFu
-#define FIXED_ALIGNMENT 256u /* of the parts of what has a fixed size */
+#define FIXED_ALIGNMENT 256u /* bytes, of each array in `fixed` */
 
 uint32_t
 lists_rotations(const QuantizerShape *shape)
@@ -67,7 +67,9 @@ lists_free(CudaDevice *device, CudaMirror *mirror)
 	mirror->lists = NULL;
 }
 
-/* Blocks that lists of so many rows take: full ones, and half of one each. */
+/*
+ * Blocks for a number of rows: full ones, and half a block per list on average.
+ */
 static uint64_t
 blocks_for_slots(const CudaLists *lists, uint64_t slots)
 {
@@ -164,8 +166,9 @@ lists_clear_probes(CudaDevice *device, const CudaMirror *mirror)
 }
 
 /*
- * Batches go on meanwhile. What a batch has counted is there once its answers
- * are: the kernels that write these begin when that which counts has ended.
+ * Batches run on meanwhile. The counts of a batch are complete once its answers
+ * are: the kernels that write answers start after the kernel that counts has
+ * finished.
  */
 bool
 lists_copy_probes(CudaDevice *device, const CudaMirror *mirror, uint64_t *counts)
@@ -186,7 +189,10 @@ lists_number(const CudaMirror *mirror, uint32_t slot)
 											  : NO_SLOT;
 }
 
-/* Take blocks without a row off their lists: others may have them. */
+/*
+ * Unlink blocks without a row from their lists, for reuse by any list, and
+ * rebuild each list's chain of blocks with free places.
+ */
 static void
 collect_empty(CudaLists *lists)
 {
@@ -224,7 +230,7 @@ collect_empty(CudaLists *lists)
 	}
 }
 
-/* Have memory for so many blocks in all. */
+/* Map memory for `blocks` blocks in all, and enlarge the host's array. */
 static bool
 reserve_blocks(CudaDevice *device, CudaMirror *mirror, uint64_t blocks, EngineError *error)
 {
@@ -261,7 +267,10 @@ reserve_blocks(CudaDevice *device, CudaMirror *mirror, uint64_t blocks, EngineEr
 	return true;
 }
 
-/* Give a list one more block; there is one. */
+/*
+ * Append a block to a list: an unused one, else the next of the memory
+ * reserved.
+ */
 static void
 add_block(CudaLists *lists, uint32_t number)
 {

@@ -1,12 +1,13 @@
 /*
  * mirror_lists.h
- *		Lists of codes of a mirror: their memory on the device, and what the
- *		host knows of it.
+ *		A mirror's lists of codes: their device memory, and the host's directory
+ *		of it.
  *
- * A list has blocks of 32 places (cuda/lists/lists_view.h); the host says
- * which. A slot has one place, or it is on the list of pending slots, or it is
- * dead. Places are written between batches: those in flight are waited for and
- * later ones wait, so that a batch finds a slot in one of the two, and once.
+ * A list has blocks of 32 places (cuda/lists/lists_view.h); the host's arrays
+ * say which. A slot has one place in a list, or is in the list of pending
+ * slots, or is dead. Places are written between batches: jobs wait for the
+ * batches in flight and later batches wait for the job, so a batch finds each
+ * slot in exactly one of the two.
  */
 #ifndef GPUANN_CUDA_MIRROR_LISTS_H
 #define GPUANN_CUDA_MIRROR_LISTS_H
@@ -19,110 +20,115 @@ struct CudaMirror;
 
 #define NO_BLOCK 0xFFFFFFFFu
 
-/* A block of a list, as the host knows it. */
+/* The host's record of a block. */
 struct HostBlock
 {
-	uint32_t next;	   /* of its list; of a block of no list, the next such */
-	uint32_t next_free; /* of those of its list with free places */
-	uint32_t used;	   /* bits of places */
+	uint32_t next;	   /* next block of its list, or of the unused blocks */
+	uint32_t next_free; /* next block of its list with free places */
+	uint32_t used;	   /* bit p: place p is taken */
 	uint32_t list;
 };
 
 struct HostList
 {
-	uint32_t first; /* blocks */
+	uint32_t first; /* first and last block */
 	uint32_t last;
-	uint32_t first_free; /* has free places; no other block has, but those behind it */
+	uint32_t first_free; /* head of its blocks with free places */
 	uint32_t blocks;
-	uint32_t free; /* places */
+	uint32_t free; /* free places */
 };
 
 struct CudaLists
 {
 	QuantizerShape shape;
-	uint32_t count; /* of lists */
+	uint32_t count; /* number of lists */
 	uint32_t code_words;
 	uint32_t block_words;
 	size_t nfloats;	 /* of centroids and codebook */
-	size_t received; /* of them, what jobs have brought */
-	bool open;		 /* all are there */
+	size_t received; /* of these, received from jobs so far */
+	bool open;		 /* all floats have been received */
 
-	Range fixed; /* floats, half norms, rotations */
+	Range fixed; /* centroids and codebook, half norms, counts of probes, rotations */
 	Range memory;
-	size_t memory_cleared; /* bytes of it whose places are free, or were taken */
-	Range directory[2]; /* batches read one: ListsView's first, then blocks */
+	size_t memory_cleared; /* leading bytes of `memory` whose places have been initialised */
+	Range directory[2]; /* two sides, of which batches read one: ListsView's `first`, then
+						 * `blocks` */
 	uint32_t side;
-	uint32_t longest; /* list, in blocks, */
-	uint32_t all_blocks; /* and of all */
-	bool moved;		  /* lists have other blocks than the directory says */
+	uint32_t longest; /* blocks of the longest list, */
+	uint32_t all_blocks; /* and of all lists */
+	bool moved;		  /* blocks have moved between lists since the directory was written */
 
 	/* on the host */
-	uint32_t *where; /* of a slot that is listed as pending, its index there; of one that is linked,
-					  * its place */
+	uint32_t *where; /* by slot: if listed as pending its index there; if linked its place */
 	HostList *lists;
 	HostBlock *blocks;
 	uint32_t nblocks;
 	uint32_t block_room;
-	uint32_t first_spare; /* blocks that are in no list */
+	uint32_t first_spare; /* head of the unused blocks */
 	uint32_t nspare;
-	uint32_t nempty; /* blocks of lists without a row */
+	uint32_t nempty; /* blocks of lists with no place taken */
 };
 
-/* A mirror's lists, empty; false: out of memory. */
+/* Create a mirror's lists, without rows. False: out of memory. */
 extern bool lists_create(CudaMirror *mirror);
 extern void lists_free(CudaDevice *device, CudaMirror *mirror);
 
-/* Rotations of a quantizer: int8 has one, rabitq two. */
+/* Number of rotations of a quantizer: pq 0, int8 1, rabitq 2. */
 extern uint32_t lists_rotations(const QuantizerShape *shape);
-/* Bytes of blocks and of a side of the directory for so many slots; others. */
+/*
+ * Device bytes for a number of slots: of blocks, of one side of the directory;
+ * of what does not depend on slots.
+ */
 extern uint64_t lists_memory_bytes(const CudaLists *lists, uint64_t slots);
 extern uint64_t lists_directory_bytes(const CudaLists *lists, uint64_t slots);
 extern uint64_t lists_fixed_bytes(const CudaLists *lists);
-/* Bytes of the host for a slot. */
+/* Bytes of `where` per slot. */
 #define LISTS_HOST_SLOT (sizeof(uint32_t))
-/* Grow the host's array of slots. */
+/* Enlarge `where`. False: out of memory. */
 extern bool lists_grow_host(CudaMirror *mirror, uint32_t slots);
 
-/* What batches that start now see. */
+/* Kernel argument for batches that start now. */
 extern ListsView lists_view(const CudaMirror *mirror);
 /*
- * Counts of probes: clear them, and copy them out; on a stream of their own,
- * which is waited for.
+ * Clear the counts of probes, or copy them to `counts` (one per list). Both
+ * wait for a stream of their own, not for batches or jobs. False: the device
+ * failed.
  */
 extern bool lists_clear_probes(CudaDevice *device, const CudaMirror *mirror);
 extern bool lists_copy_probes(CudaDevice *device, const CudaMirror *mirror, uint64_t *counts);
-/* The number of a linked slot's list; NO_SLOT: it is in none. */
+/* The number of a linked slot's list; NO_SLOT: it is in no list. */
 extern uint32_t lists_number(const CudaMirror *mirror, uint32_t slot);
 
 /*
- * Have blocks for so many more rows of each list; false: no memory, error says
- * of what. Nothing that batches see has changed.
+ * Reserve blocks so that each list i has more[i] free places. False: no memory,
+ * *error says which. Batches see the change only with a new directory.
  */
 extern bool lists_reserve(CudaDevice *device, CudaMirror *mirror, const uint32_t *more,
 						  EngineError *error);
-/* Take a place of a list, which has room. */
+/* Take a free place of a list, which must have one; returns its number. */
 extern uint32_t lists_take_place(CudaLists *lists, uint32_t list);
-/* Give a place back. */
+/* Free a place. */
 extern void lists_give_place(CudaLists *lists, uint32_t place);
-/* Words of the directory as it has to be now, and these words. */
+/* Size of the directory in words, and its contents, as the lists are now. */
 extern uint32_t lists_directory_words(const CudaLists *lists);
 extern void lists_make_directory(const CudaLists *lists, uint32_t *words);
 
 /*
- * Take a slot off the list of pending ones: the last takes its index. Those
- * that have come to be elsewhere are noted, one at most for each call.
+ * Remove a slot from the list of pending slots: the last entry moves to its
+ * index. Indexes whose entry changed are appended to `moved`, at most one per
+ * call.
  */
 extern void lists_unlist(CudaMirror *mirror, uint32_t slot, uint32_t *moved, uint32_t *nmoved);
 /*
- * Of the indexes noted, those that the list still has, and their slots; returns
- * how many.
+ * Drop indexes beyond the end of the list from `moved`, and get the slots at
+ * the others, to be written to the device; returns their number.
  */
 extern uint32_t lists_moved(const CudaMirror *mirror, uint32_t *moved, uint32_t nmoved,
 							uint32_t *slots);
 
 /*
- * Of slots that die or are overwritten, the places that they leave, into
- * `places`; returns how many.
+ * Free the places of slots that die or are overwritten, which are no longer
+ * linked; their numbers go to `places`. Returns how many.
  */
 extern uint32_t lists_forget(CudaMirror *mirror, const uint32_t *slots, uint32_t count,
 							 uint32_t *places);

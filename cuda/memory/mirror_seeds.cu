@@ -1,18 +1,18 @@
 /*
  * mirror_seeds.cu
- *		The range of a mirror's seeds: seeds in two halves, what codes are made
- *		with, lists of entries in two sides.
+ *		The range of a mirror's seeds: seeds in two halves, parameters of codes,
+ *		lists of entry points in two sides.
  */
 #include "cuda/memory/mirror.h"
 #include "cuda/memory/mirror_seeds.h"
 
-#define LEAST_MEMBERS 8u /* entries to a pivot, where entries are few */
+#define LEAST_MEMBERS 8u /* entries per pivot, at least, where entries are few */
 
 /* --- what codes are made with --------------------------------------------- */
 
 /*
- * What encoding keeps behind a mirror's seeds: least, greatest, offsets,
- * rotation, verdict.
+ * Parameters of codes, behind the seeds: minima, maxima, offsets, rotation,
+ * verdict.
  */
 static uint32_t *
 room_of(const CudaMirror *mirror)
@@ -66,31 +66,31 @@ coded_rows(const CudaMirror *mirror)
 
 /* --- lists of entries ----------------------------------------------------- */
 
-/* Bytes of a row of codes, or of bits. */
+/* Bytes of a row of codes or bits. */
 static size_t
 row_bytes(const CudaMirror *mirror)
 {
 	return mirror->spec.type == ELEMENT_BIT ? mirror->stride : code_stride(mirror->spec.dims);
 }
 
-/* The same with their scale, which rotated codes have. */
+/* The same with a scale, which rotated codes have. */
 static size_t
 scaled_bytes(const CudaMirror *mirror)
 {
 	return row_bytes(mirror) + sizeof(float2);
 }
 
-/*
- * Bytes of a side of so many pivots: their codes, their scales, their numbers,
- * their lists.
- */
+/* Bytes of a side with npivots pivots: codes, scales, numbers, lists. */
 static size_t
 side_bytes(const CudaMirror *mirror, uint32_t npivots)
 {
 	return npivots * (scaled_bytes(mirror) + (1 + mirror->spec.degree) * sizeof(uint32_t));
 }
 
-/* Bytes of two sides, and of what making them for so many entries takes. */
+/*
+ * Bytes of two sides, and of the scratch for building one with nentries
+ * entries.
+ */
 static size_t
 sides_bytes(const CudaMirror *mirror, uint32_t npivots, uint32_t nentries)
 {
@@ -99,9 +99,9 @@ sides_bytes(const CudaMirror *mirror, uint32_t npivots, uint32_t nentries)
 }
 
 /*
- * A side of lists of so many pivots, behind the seeds and what codes are made
- * with. Sides of more than PIVOTS are behind those of fewer, where only large
- * mirrors have memory.
+ * A side of lists for npivots pivots, behind the seeds and the parameters of
+ * codes; side 2 is the scratch. Sides of more than PIVOTS pivots lie behind
+ * those of fewer; only large mirrors have memory there.
  */
 static unsigned char *
 side_of(const CudaMirror *mirror, uint32_t npivots, uint32_t side)

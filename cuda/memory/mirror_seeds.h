@@ -1,7 +1,7 @@
 /*
  * mirror_seeds.h
- *		The range of a mirror's seeds: seeds in two halves, what codes are made
- *		with, lists of entries (cuda/graph/entry_points.h) in two sides.
+ *		The range of a mirror's seeds: seeds in two halves, parameters of codes,
+ *		lists of entry points (cuda/graph/entry_points.h) in two sides.
  *
  * Functions compute sizes and addresses; none touches the device.
  */
@@ -13,31 +13,31 @@
 
 struct CudaMirror;
 
-/* Bytes that encoding wants behind a mirror's seeds. */
+/* Bytes of the parameters of codes, behind a mirror's seeds. */
 extern size_t quantizer_room(const MirrorSpec *spec);
-/* Where the offsets are, on the device. */
+/* Address of the offsets, on the device. */
 extern const float *quantizer_offsets(const CudaMirror *mirror);
-/* And the rotation, of rotated codes. */
+/* And of the rotation, for rotated codes. */
 extern const uint32_t *quantizer_rotation(const CudaMirror *mirror);
-/* A mirror as the kernels that make codes see it. */
+/* Kernel argument for encoding a mirror's rows. */
 extern CodedRows coded_rows(const CudaMirror *mirror);
 
-/* Entries that a mirror of so many rows may have. */
+/* Maximum number of entry points of a mirror with this many rows. */
 extern uint32_t entry_points_most(uint64_t rows);
-/* Pivots for so many entries. */
+/* Number of pivots for this many entry points. */
 extern uint32_t entry_points_pivots(uint32_t nentries);
-/* Bytes of lists, behind what encoding wants. */
+/* Bytes of the lists of entry points, behind the parameters of codes. */
 extern size_t entry_points_room(const CudaMirror *mirror, uint64_t slots);
-/* Let a view have those that batches read. */
+/* Set the lists of entry points that batches read in a view. */
 extern void entry_points_published(const CudaMirror *mirror, MirrorView *view);
 /*
- * The mirror as lists are made from it: rows of bits are codes, and codes serve
- * for that although searches may not walk them yet.
+ * The mirror as lists of entry points are built from it: rows of bits serve as
+ * codes, and codes are used even if searches may not walk them yet.
  */
 extern MirrorView entry_points_view(const CudaMirror *mirror);
 /*
- * Lists of a side, of so many entries (device memory), for so many pivots; by
- * any number of blocks.
+ * Lists of a side, for nentries entries (device memory) and npivots pivots;
+ * blocks 0: no limit on the blocks of a launch.
  */
 extern EntryPoints entry_points_of(const CudaMirror *mirror, uint32_t side,
 								   const uint32_t *entries, uint32_t nentries, uint32_t npivots);

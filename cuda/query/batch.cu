@@ -3,18 +3,19 @@
  *		Batches: which waiting queries run together, in which batch stream, and
  *		what is launched for them.
  *
- * A batch stream is a stream with pinned and device memory of its own, taken
- * when the engine opens; nothing is allocated while queries run. A batch is
- * made of waiting queries of one mirror and one kind, the oldest first, as many
- * as fit into the batch stream's memory; the rest wait for the next batch
- * stream. So any number of queries, results and bitmaps is taken, in more or
- * fewer batches. Counts of the mirror are captured when a batch starts and
- * passed to its kernels by value.
+ * A batch stream is a stream with pinned and device memory of its own,
+ * allocated when the engine opens; nothing is allocated while queries run. A
+ * batch consists of waiting queries of one mirror and one kind, the oldest
+ * first, as many as fit into the batch stream's memory; the rest wait for the
+ * next free batch stream. So there is no limit on queries, results and bitmaps:
+ * more of them take more batches. Counts of the mirror are captured when a
+ * batch starts and passed to its kernels by value.
  *
  * A batch of graph searches is one kernel, which reads its queries from pinned
- * memory (many: from a copy on the device) and writes its answers and then its
- * batch stream's flag there: one call to the driver (two). Searches of lists
- * write there too. Other batches raise the flag with a kernel of their own.
+ * memory (above ZERO_COPY_MOST bytes: from a copy on the device) and writes its
+ * answers and then its batch stream's flag to pinned memory: one call to the
+ * driver (two). Searches of lists write there too. Other batches raise the flag
+ * with a kernel of their own.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,14 +24,16 @@
 #include "cuda/query/cuda_engine.h"
 #include "cuda/query/patience.h"
 
-#define WALK_SLACK 8u				  /* times ef rows of the graph, and what these name, are what a
-									   * walk reads at most */
-#define PROBE_SLACK 8u				  /* times the mean is what a probed list has, at most */
-#define FAR_SLACK 4u				  /* rows read over the bus one by one take so much longer */
-#define PENDING_ALONE 4096u			  /* so many pending rows are worth kernels of their own */
+#define WALK_SLACK 8u				  /* time limit: a walk reads at most 8 x ef graph rows, and the
+									   * rows that these name */
+#define PROBE_SLACK 8u				  /* time limit: a probed list has at most 8 times the mean */
+#define HOST_READ_SLACK 4u			  /* time limit: rows read singly over the bus take 4 times as
+									   * long as copies */
+#define PENDING_APART 4096u			  /* more pending rows than this are scanned by kernels of their
+									   * own */
 #define BLOCKS_PER_SM 8u
-#define ZERO_COPY_MOST (256u << 10) /* bytes of input that a graph search reads from pinned memory
-									 * itself */
+#define ZERO_COPY_MOST (256u << 10) /* up to this many bytes of input a graph search reads from
+									 * pinned memory itself */
 
 static uint32_t
 task_ef(const CudaTask *task)
@@ -52,7 +55,7 @@ task_trace_room(const CudaTask *task)
 	return at_most(task->trace_room, task_rows(task));
 }
 
-/* A mirror as graph searches see it. */
+/* A mirror's view for graph searches. */
 static MirrorView
 searched_view(const CudaEngine *engine, const CudaMirror *mirror)
 {
@@ -96,7 +99,7 @@ task_kind(CudaEngine *engine, const CudaTask *task)
 	return host_rows_takes(task) ? BATCH_STREAM_SORT : BATCH_EXACT_SORT;
 }
 
-/* Bytes of a task's bitmap that matter. */
+/* Bytes of a task's bitmap, up to the rows that it sees. */
 static size_t
 task_bitmap_bytes(const CudaTask *task)
 {
@@ -106,8 +109,9 @@ task_bitmap_bytes(const CudaTask *task)
 }
 
 /*
- * Whether a task is a search that takes several passes, or streams rows:
- * changes in place wait for it, once it has begun.
+ * Whether a task is an exact search in several passes or in tiles: changes in
+ * place must wait once it has begun, and it does not begin while one is
+ * running.
  */
 static bool
 takes_long(const CudaTask *task)
@@ -125,7 +129,7 @@ fill_lists(BatchFill *fill, uint32_t probes, uint32_t rerank)
 		fill->max_rerank = rerank;
 }
 
-/* The fill with one more task. */
+/* The resource counts with one more task. */
 static BatchFill
 fill_with(BatchFill fill, const CudaTask *task)
 {
@@ -141,7 +145,7 @@ fill_with(BatchFill fill, const CudaTask *task)
 	return fill;
 }
 
-/* Whether the lists and sets of n graph searches have room. */
+/* Whether the state memory holds the lists and sets of n graph searches. */
 static bool
 graph_fits(const BatchStream *bstream, const BatchFill *fill, uint32_t n)
 {
@@ -153,7 +157,10 @@ graph_fits(const BatchStream *bstream, const BatchFill *fill, uint32_t n)
 		   STATE_ROOM - LISTS_ROOM;
 }
 
-/* Whether a task can join a batch stream's batch, whose fill then is *next. */
+/*
+ * Whether a task can join a batch; *next are the batch's resource counts with
+ * it.
+ */
 static bool
 task_fits(const BatchStream *bstream, const BatchFill *fill, const CudaTask *task, BatchFill *next)
 {
@@ -186,8 +193,9 @@ task_fits(const BatchStream *bstream, const BatchFill *fill, const CudaTask *tas
 }
 
 /*
- * Fill a batch stream with the oldest waiting task and those that can run with
- * it. False: nothing can start.
+ * Gather a batch: the oldest task that may start, and the waiting tasks that
+ * can run with it, which leave the queue. Order among those that stay is kept.
+ * False: nothing can start.
  */
 static bool
 batch_gather(CudaEngine *engine, BatchStream *bstream, BatchFill *fill)
@@ -223,7 +231,7 @@ batch_gather(CudaEngine *engine, BatchStream *bstream, BatchFill *fill)
 		last = task;
 		place = &task->next;
 	}
-	/* the last one that waits may have been taken */
+	/* the tail may have been taken: find the last task that is left */
 	while (*place != NULL)
 	{
 		last = *place;
@@ -233,7 +241,10 @@ batch_gather(CudaEngine *engine, BatchStream *bstream, BatchFill *fill)
 	return bstream->ntasks > 0;
 }
 
-/* Describe a task for the device and stage what it brings. */
+/*
+ * Write a task's description, and copy its vector, to the batch stream's pinned
+ * memory; *used counts what is staged.
+ */
 static void
 stage_task(BatchStream *bstream, uint32_t i, BatchFill *used)
 {
@@ -284,9 +295,11 @@ batch_copy_in(CudaEngine *engine, BatchStream *bstream, const void *to, const vo
 }
 
 /*
- * Stage the next bytes of a batch's bitmaps, as many as fit, one task's behind
- * another's. Called by the owner, or by CUDA's thread in the order of the
- * stream; what it reads stays until the batch has ended.
+ * Stage the next BITMAP_STAGED bytes of a batch's bitmaps, which lie one behind
+ * another. Called by the owner for the first part, then by CUDA's callback
+ * thread in stream order, so never while the copy of the previous part reads
+ * the staging buffer. The tasks and their bitmaps stay until the batch has
+ * ended.
  */
 static void
 stage_bitmaps(void *arg)
@@ -311,10 +324,10 @@ stage_bitmaps(void *arg)
 }
 
 /*
- * Copy the bitmaps in, through pinned memory: a copy from where they are would
- * make the driver stage them, and this thread wait for it (about 0.1 s per GB).
- * Where they do not fit at once, CUDA's thread stages the next part when the
- * one before it has been copied.
+ * Copy the bitmaps to the device through pinned memory: copying from pageable
+ * memory would make this thread wait while the driver stages it (about 0.1 s
+ * per GB). Parts beyond the first are staged by a host function in the stream,
+ * behind the copy of the part before.
  */
 static bool
 send_bitmaps(CudaEngine *engine, BatchStream *bstream, size_t total)
@@ -341,7 +354,7 @@ is_graph(BatchKind kind)
 	return kind == BATCH_WALK || kind == BATCH_GRAPH || kind == BATCH_REFERENCE;
 }
 
-/* An exact launch for a batch stream's batch. */
+/* Arguments of exact kernels for a batch. */
 static ExactLaunch
 exact_launch(const CudaEngine *engine, const BatchStream *bstream, uint32_t max_k)
 {
@@ -367,17 +380,18 @@ exact_launch(const CudaEngine *engine, const BatchStream *bstream, uint32_t max_
 }
 
 /*
- * Whether searches of graphs and lists read so many bytes of input in pinned
- * memory themselves.
+ * Whether kernels read `bytes` of input from pinned memory themselves. Not with
+ * many pending rows: the kernels that scan these read queries from device
+ * memory.
  */
 static bool
 reads_in_place(const BatchStream *bstream, size_t bytes)
 {
 	return (is_graph(bstream->kind) || bstream->kind == BATCH_LISTS) && bytes <= ZERO_COPY_MOST &&
-		   bstream->mirror->nlisted <= PENDING_ALONE;
+		   bstream->mirror->nlisted <= PENDING_APART;
 }
 
-/* Stage a batch and copy it in, or leave it to be read where it is. */
+/* Stage a batch, and copy it to the device unless kernels read it in place. */
 static bool
 send_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill, uint64_t now)
 {
@@ -408,7 +422,8 @@ send_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill, uint
 		ExactLaunch launch = exact_launch(engine, bstream, fill->max_k);
 
 		bstream->at_once = exact_at_once(&launch);
-		bstream->read_in_place = bstream->at_once && fused_carries(bstream->ntasks, used.vectors);
+		bstream->read_in_place =
+			bstream->at_once && fused_carries(bstream->ntasks, used.vectors);
 	}
 	if (bstream->read_in_place)
 		return used.bitmaps == 0 || send_bitmaps(engine, bstream, used.bitmaps);
@@ -417,7 +432,7 @@ send_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill, uint
 		   (used.bitmaps == 0 || send_bitmaps(engine, bstream, used.bitmaps));
 }
 
-/* Empty the counters that exact kernels add to. */
+/* Zero the counters that exact kernels add to. */
 static cudaError_t
 clear_heads(const BatchStream *bstream)
 {
@@ -425,9 +440,9 @@ clear_heads(const BatchStream *bstream)
 						   bstream->stream);
 }
 
-/* A search that is one launch: it writes to pinned memory, as walks do. */
+/* Launch a fused exact search: it writes to pinned memory, as walks do. */
 static cudaError_t
-launch_at_once(const CudaEngine *engine, const BatchStream *bstream, const BatchFill *fill)
+launch_single(const CudaEngine *engine, const BatchStream *bstream, const BatchFill *fill)
 {
 	ExactLaunch launch = exact_launch(engine, bstream, fill->max_k);
 	FusedInput input = {bstream->queries, bstream->vectors,
@@ -446,7 +461,7 @@ launch_exact(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
 	cudaError_t error;
 
 	if (bstream->at_once)
-		return launch_at_once(engine, bstream, fill);
+		return launch_single(engine, bstream, fill);
 	error = clear_heads(bstream);
 	if (error != cudaSuccess)
 		return error;
@@ -457,17 +472,17 @@ launch_exact(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
 	return exact_search_launch(&launch);
 }
 
-/* Whether a batch's pending rows are scanned by kernels of their own. */
+/* Whether the pending rows are scanned by kernels of their own. */
 static bool
-pending_alone(const BatchStream *bstream, const BatchFill *fill)
+pending_apart(const BatchStream *bstream, const BatchFill *fill)
 {
-	return bstream->mirror->nlisted > PENDING_ALONE && fill->max_k <= EXACT_SMALL_K &&
+	return bstream->mirror->nlisted > PENDING_APART && fill->max_k <= EXACT_SMALL_K &&
 		   bstream->ntasks <= exact_scan_queries(LISTS_ROOM, fill->max_k);
 }
 
 /*
- * Scan many pending rows with kernels of their own, spread over the device,
- * into lists that the search merges.
+ * Scan many pending rows with kernels of their own, spread over all SMs, into
+ * lists that the search merges.
  */
 static cudaError_t
 launch_pending(const CudaEngine *engine, const BatchStream *bstream, const BatchFill *fill,
@@ -489,7 +504,10 @@ launch_pending(const CudaEngine *engine, const BatchStream *bstream, const Batch
 	return error;
 }
 
-/* A batch that answers to pinned memory, where its queries may lie too. */
+/*
+ * A view whose heads and results, and, if read in place, queries and vectors,
+ * are in pinned memory.
+ */
 static BatchView
 pinned_view(const BatchStream *bstream)
 {
@@ -527,7 +545,7 @@ launch_graph(const CudaEngine *engine, const BatchStream *bstream, const BatchFi
 	launch.max_ef = fill->max_ef;
 	launch.any_admitted = fill->apart;
 	launch.stream = bstream->stream;
-	if (pending_alone(bstream, fill))
+	if (pending_apart(bstream, fill))
 		error = launch_pending(engine, bstream, fill, &launch.pending);
 	if (error != cudaSuccess)
 		return error;
@@ -536,8 +554,8 @@ launch_graph(const CudaEngine *engine, const BatchStream *bstream, const BatchFi
 }
 
 /*
- * Searches of lists: several kernels, in parts that the state serves, which
- * write to pinned memory.
+ * Launch searches of lists: several kernels per part of the batch, as many
+ * queries as the state memory holds; they write answers to pinned memory.
  */
 static cudaError_t
 launch_lists(const CudaEngine *engine, const BatchStream *bstream, const BatchFill *fill)
@@ -551,12 +569,12 @@ launch_lists(const CudaEngine *engine, const BatchStream *bstream, const BatchFi
 	launch.queries = bstream->ntasks;
 	launch.max_k = fill->max_k;
 	launch.max_probes = at_most(fill->max_probes, launch.lists.lists);
-	launch.rows_are_far = bstream->mirror->may_be_far;
+	launch.rows_on_host = bstream->mirror->host_rows;
 	launch.max_rerank = fill->max_rerank;
 	launch.state_bytes = STATE_ROOM;
 	launch.processors = (uint32_t) engine->device.properties.multiProcessorCount;
 	launch.stream = bstream->stream;
-	if (pending_alone(bstream, fill))
+	if (pending_apart(bstream, fill))
 	{
 		cudaError_t error = launch_pending(engine, bstream, fill, &launch.pending);
 
@@ -576,7 +594,11 @@ batch_copy_out(CudaEngine *engine, BatchStream *bstream, void *to, const void *f
 			   cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, bstream->stream));
 }
 
-/* Raise the flag of a batch whose kernels do not. One warp. */
+/*
+ * Raise the flag of a batch whose kernels do not. One warp, launched last in
+ * the batch's stream: stream order makes all earlier writes of the batch
+ * visible first.
+ */
 __global__ void
 raise_flag_kernel(volatile uint32_t *flag, uint32_t generation)
 {
@@ -585,8 +607,8 @@ raise_flag_kernel(volatile uint32_t *flag, uint32_t generation)
 }
 
 /*
- * Let a batch stream's stream wait for the last change in place of its mirror,
- * if that is not over.
+ * Make a batch stream wait on the device for its mirror's last change in place,
+ * unless that is complete.
  */
 static bool
 wait_for_change(CudaEngine *engine, const BatchStream *bstream)
@@ -604,7 +626,7 @@ wait_for_change(CudaEngine *engine, const BatchStream *bstream)
 	return gpu_check(&engine->device.failure, state, "a change of a mirror");
 }
 
-/* Let a batch stream raise its flag, for a number that it has not had. */
+/* Launch the kernel that raises a batch stream's flag. */
 static bool
 raise_flag(CudaEngine *engine, BatchStream *bstream)
 {
@@ -613,17 +635,17 @@ raise_flag(CudaEngine *engine, BatchStream *bstream)
 	return GPU(&engine->device.failure, cudaGetLastError());
 }
 
-/* The generation of the next batch, or of a part of one. */
+/*
+ * Advance the generation, for the next batch or part. 0 is never used:
+ * `watched` means nothing to watch by it.
+ */
 static void
 next_generation(BatchStream *bstream)
 {
 	bstream->generation = bstream->generation == 0x7FFFFFFFu ? 1 : bstream->generation + 1;
 }
 
-/*
- * Behind what a batch stream has to do: answers come to the host, and the flag
- * is raised.
- */
+/* Copy answers to the host and raise the flag, behind the batch's kernels. */
 static bool
 finish_exact(CudaEngine *engine, BatchStream *bstream)
 {
@@ -635,8 +657,9 @@ finish_exact(CudaEngine *engine, BatchStream *bstream)
 }
 
 /*
- * A part of a batch in tiles is on its way: launch the next behind the flag
- * that will tell of this one, or the end.
+ * A part of a batch in tiles has been launched: behind it raise the flag that
+ * reports its end, and launch the next part; behind the last part copy the
+ * answers out and raise the flag.
  */
 static bool
 launch_part(CudaEngine *engine, BatchStream *bstream)
@@ -647,7 +670,7 @@ launch_part(CudaEngine *engine, BatchStream *bstream)
 }
 
 bool
-batch_goes_on(CudaEngine *engine, BatchStream *bstream)
+batch_continues(CudaEngine *engine, BatchStream *bstream)
 {
 	if (!is_stream(bstream->kind) || bstream->last_part)
 		return false;
@@ -667,7 +690,7 @@ batch_begin(BatchStream *bstream)
 	next_generation(bstream);
 }
 
-/* Rows that a query of a batch is compared with, at most. */
+/* Upper bound of the rows that a query of a batch is compared with. */
 static uint64_t
 compared_rows(const BatchStream *bstream, const BatchFill *fill)
 {
@@ -683,7 +706,7 @@ compared_rows(const BatchStream *bstream, const BatchFill *fill)
 	return some < rows ? some : rows;
 }
 
-/* What a batch may have to do, part by part if it has several. */
+/* Upper bound of a batch's work; of one of its parts if it is in tiles. */
 static BatchWork
 batch_work(const CudaEngine *engine, const BatchStream *bstream, const BatchFill *fill)
 {
@@ -695,9 +718,10 @@ batch_work(const CudaEngine *engine, const BatchStream *bstream, const BatchFill
 
 	if (is_stream(bstream->kind))
 		host_rows_part(engine, mirror, &rows, &work.bus_bytes);
-	else if (mirror->may_be_far)
-		work.bus_bytes = bstream->ntasks * (exact ? FAR_SLACK * host_rows_passing_bytes(mirror)
-												  : rows * mirror->stride);
+	else if (mirror->host_rows)
+		work.bus_bytes =
+			bstream->ntasks * (exact ? HOST_READ_SLACK * host_rows_passing_bytes(mirror)
+									 : rows * mirror->stride);
 	if (is_graph(bstream->kind))
 		work.longest = rows * mirror->stride;
 	work.elements = (rows + centroids) * mirror->spec.dims * bstream->ntasks;
@@ -714,14 +738,14 @@ launch_kernels(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
 								   : launch_exact(engine, bstream, fill);
 }
 
-/* Whether kernels of a batch write to the host's memory and raise the flag. */
+/* Whether a batch's kernels write to pinned memory and raise the flag. */
 static bool
 ends_itself(const BatchStream *bstream)
 {
 	return is_graph(bstream->kind) || bstream->kind == BATCH_LISTS || bstream->at_once;
 }
 
-/* Launch a batch that is staged. */
+/* Launch a batch that is staged. The poller watches its flag from then on. */
 static bool
 launch_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
 {
@@ -754,7 +778,7 @@ batch_launch_staged(CudaEngine *engine, BatchStream *bstream, const BatchFill *f
 		   launch_batch(engine, bstream, fill);
 }
 
-/* Start a batch stream's batch. False: the engine failed. */
+/* Start a batch on a batch stream. False: the device failed. */
 static bool
 start_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
 {
@@ -773,7 +797,9 @@ start_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
 	return launch_batch(engine, bstream, fill);
 }
 
-/* Refuse a task whose trace no batch stream has room for. */
+/*
+ * Refuse the first waiting task if its trace exceeds a batch stream's memory.
+ */
 static bool
 refuse_trace(CudaEngine *engine)
 {
@@ -790,7 +816,7 @@ refuse_trace(CudaEngine *engine)
 	return true;
 }
 
-/* Start batches while there are free batch streams and waiting queries. */
+/* Start batches while batch streams are free and queries wait. */
 void
 batches_start(CudaEngine *engine)
 {

@@ -1,6 +1,6 @@
 /*
  * batch.h
- *		Batches: which waiting queries run together, and taking their answers
+ *		Batches: which waiting queries run together, and copying their answers
  *		out.
  */
 #ifndef GPUANN_CUDA_BATCH_H
@@ -8,7 +8,7 @@
 
 #include "cuda/query/batch_stream.h"
 
-/* What a batch takes of its batch stream's memory so far. */
+/* Resources of a batch stream that a batch uses so far. */
 typedef struct BatchFill
 {
 	size_t vectors;
@@ -18,13 +18,13 @@ typedef struct BatchFill
 	uint32_t max_k;
 	uint32_t max_ef;
 	uint32_t max_probes;
-	uint32_t max_rerank; /* of those up to LISTS_MOST_RERANK */
+	uint32_t max_rerank; /* maximum over queries whose rerank is at most LISTS_MOST_RERANK */
 	bool apart;
 } BatchFill;
 
 /*
- * The kind that the last graph query was found to be of: those that come
- * together are mostly alike.
+ * The batch kind of the last graph query that was classified: consecutive
+ * queries are usually alike.
  */
 struct KindCache
 {
@@ -38,27 +38,28 @@ struct KindCache
 };
 
 extern void batches_start(CudaEngine *engine);
-/* Which kernel graph searches go to; apart: with a bitmap or a bound. */
+/* Which kernel a graph search runs in; apart: it has a bitmap or a bound. */
 extern BatchKind graph_kind(CudaEngine *engine, const CudaMirror *mirror, uint32_t k, uint32_t ef,
 							bool apart);
-/* A fill with a query of lists more. */
+/* Add a list query to the batch's resource counts. */
 extern void fill_lists(BatchFill *fill, uint32_t probes, uint32_t rerank);
-/* A batch stream has a batch from now on. */
+/* Mark a batch stream as busy with a new batch. */
 extern void batch_begin(BatchStream *bstream);
 /*
- * Launch graph searches whose queries and vectors, so many bytes, are staged in
- * a batch stream. False: the engine failed.
+ * Launch graph searches or searches of lists whose descriptions and vectors,
+ * `bytes` in all, are staged in a batch stream. False: the device failed.
  */
 extern bool batch_launch_staged(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill,
 								size_t bytes);
 /*
- * Whether a batch stream whose flag was seen goes on with a part of its batch.
+ * Whether a batch stream, whose flag was raised, continues with another part of
+ * its batch; if so, launches it.
  */
-extern bool batch_goes_on(CudaEngine *engine, BatchStream *bstream);
+extern bool batch_continues(CudaEngine *engine, BatchStream *bstream);
 
 /*
- * batch_end.cu: take back what has ended. polled: the caller of poll waits, and
- * results may be written.
+ * batch_end.cu: collect batches that have ended. polled: called from poll, so
+ * results may be written to the callers' queries.
  */
 extern void batches_end(CudaEngine *engine, bool polled);
 

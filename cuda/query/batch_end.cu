@@ -1,7 +1,7 @@
 /*
  * batch_end.cu
- *		The end of batches: their batch streams' flags are seen, and answers
- *		taken out, for poll to hand back.
+ *		The end of batches: polls the batch streams' flags, and copies answers
+ *		out.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,10 +10,10 @@
 #include "cuda/query/patience.h"
 #include "cuda/query/query_fast.h"
 
-#define LOOKAHEAD 4u	/* tasks */
-#define ASK_US 2000u	/* how often CUDA is asked whether a batch stream still works */
+#define LOOKAHEAD 4u	/* tasks ahead of the current one to prefetch */
+#define ASK_US 2000u	/* interval of calls of cudaStreamQuery() per batch */
 
-/* Put a task before all that wait. */
+/* Put a task at the head of the waiting queue. */
 static void
 wait_again(CudaEngine *engine, CudaTask *task)
 {
@@ -24,8 +24,8 @@ wait_again(CudaEngine *engine, CudaTask *task)
 }
 
 /*
- * Put results and trace of a batch where poll will look for them. False: there
- * is no memory.
+ * Keep a task's results and trace until poll copies them to its query. False:
+ * out of memory.
  */
 static bool
 batch_keep(CudaTask *task, const SearchResult *results, uint32_t count, const uint32_t *trace,
@@ -49,7 +49,7 @@ batch_keep(CudaTask *task, const SearchResult *results, uint32_t count, const ui
 	return task->kept_trace != NULL;
 }
 
-/* The next pass of an exact search begins behind the last result. */
+/* Queue the next pass of an exact search: it begins after the last result. */
 static void
 wait_for_pass(CudaEngine *engine, CudaTask *task, const SearchResult *last)
 {
@@ -59,9 +59,7 @@ wait_for_pass(CudaEngine *engine, CudaTask *task, const SearchResult *last)
 	wait_again(engine, task);
 }
 
-/*
- * Whether a filter left a search of some of the lists with too few answers.
- */
+/* Whether a filtered search of some of the lists found too few answers. */
 static bool
 filter_left_lists_few(const CudaTask *task, const DeviceHead *head)
 {
@@ -71,9 +69,9 @@ filter_left_lists_few(const CudaTask *task, const DeviceHead *head)
 }
 
 /*
- * Whether a filter left a graph search with too few answers, or with such as
- * lie farther out than the graph was searched. One that was told when to stop
- * has what it asked for.
+ * Whether a filtered graph search found too few answers, or answers beyond the
+ * distance that its search list has covered. A search with an iteration limit
+ * is answered as it is.
  */
 static bool
 filter_left_few(const CudaTask *task, const DeviceHead *head)
@@ -85,7 +83,11 @@ filter_left_few(const CudaTask *task, const DeviceHead *head)
 		   (head->count < k || (uint64_t) head->reached * FILTER_TRUST < k);
 }
 
-/* Take a task's answer out of its batch stream. */
+/*
+ * Copy a task's answer out of its batch stream, or queue the task again: for an
+ * exact search of all rows where its filter left too few answers, or for the
+ * next pass.
+ */
 static void
 end_task(CudaEngine *engine, BatchStream *bstream, uint32_t i, bool polled)
 {
@@ -133,8 +135,8 @@ end_task(CudaEngine *engine, BatchStream *bstream, uint32_t i, bool polled)
 }
 
 /*
- * Whether a batch should have ended by now. It may wait for those that the
- * device works on beside it, so that it has the time of their work, too.
+ * Whether a batch exceeds its time limit. It may have waited for batches in
+ * flight beside it, so their work counts too.
  */
 static bool
 batch_is_overdue(const CudaEngine *engine, const BatchStream *bstream, uint64_t now)
@@ -150,8 +152,10 @@ batch_is_overdue(const CudaEngine *engine, const BatchStream *bstream, uint64_t 
 }
 
 /*
- * Whether a batch stream's batch is over. Asks the driver now and then, because
- * a device that failed raises no flag.
+ * Whether a batch has finished: its flag is raised. Every ASK_US it asks the
+ * driver, because a device that failed raises no flag. The flag is read again
+ * after the stream was found idle, because it may have been raised between the
+ * two looks; still unset, the batch ended without it, which is an error.
  */
 static bool
 batch_is_over(CudaEngine *engine, BatchStream *bstream)
@@ -181,8 +185,9 @@ batch_is_over(CudaEngine *engine, BatchStream *bstream)
 }
 
 /*
- * Take back the batch streams whose batches are over, and hand their tasks to
- * poll.
+ * Collect the batches that have finished, and hand their tasks to poll.
+ * `watched` is cleared first, so that the poller does not wake the owner for a
+ * batch that it already sees.
  */
 void
 batches_end(CudaEngine *engine, bool polled)
@@ -196,7 +201,7 @@ batches_end(CudaEngine *engine, bool polled)
 			!batch_is_over(engine, bstream))
 			continue;
 		__atomic_store_n(&bstream->watched, 0u, __ATOMIC_RELEASE);
-		if (batch_goes_on(engine, bstream))
+		if (batch_continues(engine, bstream))
 			continue;
 		bstream->ended_us = clock_us();
 		if (bstream->nasked > 0)

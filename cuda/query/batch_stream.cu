@@ -1,22 +1,22 @@
 /*
  * batch_stream.cu
- *		Batch streams: a stream each, with pinned and device memory that is
- *		taken when the engine opens; and how a batch's end is seen.
+ *		Batch streams: one stream each, with pinned and device memory that is
+ *		allocated when the engine opens; and the detection of a batch's end.
  *
- * The last block of a batch writes the batch's generation to its batch stream's
- * flag, in pinned memory, when everything else that the batch wrote is there.
- * The owner finds it whenever it polls, without a call to the driver. For an
- * owner that sleeps the poller looks every few microseconds while a batch is in
- * flight, and wakes it. Whether the device still works is asked of the driver
- * now and then (batches_end).
+ * The last block of a batch writes the batch's generation to its stream's flag,
+ * in pinned memory, after everything else that the batch wrote is visible. The
+ * owner reads flags whenever it polls, without a call to the driver. For an
+ * owner that sleeps the poller checks them every few microseconds while a batch
+ * is in flight, and wakes it. The driver is only asked now and then whether the
+ * device still works (batches_end).
  */
 #include <string.h>
 
 #include "cuda/query/cuda_engine.h"
 
-#define PREFETCHED 16u /* results of a task */
+#define PREFETCHED 16u /* results of a task that are prefetched */
 
-/* Lay the arrays of a batch stream out in pinned memory; at NULL measures. */
+/* Lay out a batch stream's arrays in pinned memory; returns their size. */
 static size_t
 lay_out_pinned(BatchStream *bstream, unsigned char *at)
 {
@@ -32,7 +32,7 @@ lay_out_pinned(BatchStream *bstream, unsigned char *at)
 	return (size_t) (at - start);
 }
 
-/* Lay out what a batch stream has in device memory, the state last. */
+/* Lay out a batch stream's device memory, the state last; returns its size. */
 static size_t
 lay_out_device(BatchStream *bstream, unsigned char *at, size_t state_bytes)
 {
@@ -47,7 +47,7 @@ lay_out_device(BatchStream *bstream, unsigned char *at, size_t state_bytes)
 	return (size_t) (at - start);
 }
 
-/* Give a batch stream its memory, stream and event. */
+/* Create a batch stream's memory, stream and event. */
 static bool
 open_batch_stream(CudaEngine *engine, BatchStream *bstream, unsigned char *pinned,
 				  size_t state_bytes, EngineError *error)
@@ -72,8 +72,9 @@ open_batch_stream(CudaEngine *engine, BatchStream *bstream, unsigned char *pinne
 	bstream->view.flag = bstream->flag;
 	*bstream->flag = 0;
 	/*
-	 * queries before jobs, where both are ready. Nothing orders such a stream
-	 * behind the default one, so that it clears its memory itself
+	 * high priority: blocks of queries are scheduled before those of jobs. A
+	 * non-blocking stream is not ordered after the default stream, so memory is
+	 * initialised on the stream itself
 	 */
 	if (!GPU(&engine->device.failure, cudaDeviceGetStreamPriorityRange(&least, &greatest)) ||
 		!GPU(&engine->device.failure,
@@ -115,7 +116,7 @@ batch_streams_open(CudaEngine *engine, EngineError *error)
 	return true;
 }
 
-/* Close them. Nothing is in flight. */
+/* Close all batch streams. Nothing is in flight. */
 void
 batch_streams_close(CudaEngine *engine)
 {

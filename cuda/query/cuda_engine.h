@@ -1,11 +1,11 @@
 /*
  * cuda_engine.h
- *		The engine, as what serves queries and what runs jobs share it.
+ *		The engine: state shared by queries (cuda/query) and jobs (cuda/jobs).
  *
- * All of it belongs to the engine's owner thread. Others exist: CUDA's, which
- * runs the functions that end a piece's work (they wake the owner), the poller
- * (poller.h), and the pool (host_pool.h), which works only while the owner is
- * within submit or poll.
+ * All of it belongs to the engine's owner thread. Other threads are CUDA's
+ * callback thread, which runs the host functions at the end of pieces (they
+ * wake the owner) and stages bitmaps, the poller (poller.h), and the pool
+ * (host_pool.h), which works only while the owner is within submit or poll.
  */
 #ifndef GPUANN_CUDA_ENGINE_H
 #define GPUANN_CUDA_ENGINE_H
@@ -25,23 +25,24 @@ struct CudaEngine
 	RowStream stream;
 
 	BatchStream streams[BATCH_STREAMS];
-	unsigned char *pinned; /* of all batch streams */
+	unsigned char *pinned; /* pinned memory of all batch streams */
 	CudaTask *first_waiting;
 	CudaTask *last_waiting;
 	CudaTask *first_ended;
 	CudaTask *last_ended;
-	CudaTask **free_tasks; /* an array, so that it is known which come next */
+	CudaTask **free_tasks; /* a stack of free tasks; an array, so that the next ones can be
+						    * prefetched */
 	uint32_t nfree_tasks;
-	uint32_t nqueries; /* taken, not ended */
-	uint64_t asked_us; /* when queries were last submitted */
-	bool borrows;	   /* the vectors of tasks that are taken now are copied at the end of submit,
-					    * if they wait then */
-	uint32_t free_room; /* of free_tasks */
+	uint32_t nqueries; /* submitted and not ended */
+	uint64_t asked_us; /* when queries were last submitted; 0: never */
+	bool borrows;	   /* within submit: tasks refer to the callers' vectors, which are copied at
+					    * its end for tasks that are still waiting */
+	uint32_t free_room; /* capacity of free_tasks */
 	KindCache kinds;
 	HostPool pool;
 
 	Poller poller;
-	CudaJobs *jobs; /* what cuda/jobs has; known there */
+	CudaJobs *jobs; /* state of cuda/jobs, opaque here */
 };
 
 #endif /* GPUANN_CUDA_ENGINE_H */

@@ -1,22 +1,22 @@
 /*
  * host_pool.cu
- *		Threads that help the owner with much of a kind.
+ *		Helper threads: a lock-free ticket hands out chunks.
  *
- * One number says which work is going on and which of its chunks is next, so a
- * helper takes a chunk only of the work whose function it has read: where the
- * owner has begun another meanwhile, the exchange fails. All chunks taken are
- * done before the owner goes on.
+ * The ticket holds the number of the current work and its next chunk, so a
+ * helper that read one work's function cannot take a chunk of another: if the
+ * owner has published new work meanwhile, the compare-and-exchange fails. The
+ * owner continues only when all chunks taken are done.
  *
- * That number is closed before the work is written, and opened behind it. The
- * stores of the work are relaxed, and a processor that reorders (ARM) may let a
- * helper see them before the closing, for an ordered store holds back what is
- * before it, not what is behind. The helper would then read the new work, find
- * the old number unchanged, and take a chunk that nobody has opened. So the
- * owner has a release fence behind the closing, and a helper an acquire fence
- * between reading the work and the exchange: if it has read anything of the new
- * work, the first is before the second, and the exchange meets the closing, or
- * what came after it, and fails. On x86 both are nothing but the order that the
- * compiler keeps.
+ * The owner closes the ticket before it writes the work, and opens it
+ * afterwards. The stores of the work are relaxed, and a weakly ordered
+ * processor (ARM) may make them visible before the closing store, since a
+ * release store orders only what precedes it. A helper could then read the new
+ * work, find the old ticket unchanged, and take a chunk that was never opened.
+ * Therefore the owner issues a release fence after closing, and a helper an
+ * acquire fence between reading the work and the exchange: if it read any part
+ * of the new work, the fences synchronise, so the exchange sees the closed
+ * ticket or a later one, and fails. On x86 both fences only restrain the
+ * compiler.
  */
 #include <sched.h>
 #include <time.h>
@@ -25,12 +25,12 @@
 #include "cuda/graph/graph_search_codes.h"
 #include "engine/processors.h"
 
-#define PROCESSORS_EACH 2u /* of those that this process may use, for each helper */
+#define PROCESSORS_EACH 2u /* processors available to this process, per helper */
 #define HELPERS 7u
-#define LINGER_NS (500u * 1000) /* a helper looks so long for more before it sleeps */
-#define LOOKS 64u				/* between two looks at the clock */
+#define LINGER_NS (500u * 1000) /* how long an idle helper spins before it sleeps */
+#define SPINS_PER_CLOCK 64u				/* spins between two readings of the clock */
 #define CLOSED 0xFFFFFFFFu		/* as the next chunk: the work is being written */
-#define PATIENCE 4096u			/* looks of the owner before it lets others have its processor */
+#define SPINS_PER_YIELD 4096u			/* spins of the owner between two calls of sched_yield() */
 
 static uint64_t
 clock_ns(void)
@@ -41,7 +41,7 @@ clock_ns(void)
 	return (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec;
 }
 
-/* Whether there is a chunk to take. */
+/* Whether a chunk is left to take. */
 static bool
 has_chunk(const HostPool *pool)
 {
@@ -72,14 +72,20 @@ host_pool_step(HostPool *pool)
 	}
 }
 
-/* Sleep until there is work, unless there is. */
+/*
+ * Sleep until there is work, unless there is. `asleep` is raised before the
+ * ticket is read, and pool_wake() reads `asleep` after the new ticket is
+ * stored, all SEQ_CST: either the helper sees the work, or the owner sees the
+ * sleeper and signals. The owner signals with the lock held, which the helper
+ * keeps until it waits.
+ */
 static void
-sleep_until_called(HostPool *pool)
+sleep_until_woken(HostPool *pool)
 {
 	pthread_mutex_lock(&pool->lock);
 	__atomic_fetch_add(&pool->asleep, 1u, __ATOMIC_SEQ_CST);
 	while (!has_chunk(pool) && !__atomic_load_n(&pool->stopping, __ATOMIC_ACQUIRE))
-		pthread_cond_wait(&pool->called, &pool->lock);
+		pthread_cond_wait(&pool->wake, &pool->lock);
 	__atomic_fetch_sub(&pool->asleep, 1u, __ATOMIC_SEQ_CST);
 	pthread_mutex_unlock(&pool->lock);
 }
@@ -89,38 +95,38 @@ pool_help(void *argument)
 {
 	HostPool *pool = (HostPool *) argument;
 	uint64_t last = clock_ns();
-	uint32_t looks = 0;
+	uint32_t spins = 0;
 
 	while (!__atomic_load_n(&pool->stopping, __ATOMIC_ACQUIRE))
 	{
 		if (host_pool_step(pool))
 		{
-			looks = 0;
+			spins = 0;
 			last = 0;
 			continue;
 		}
 		host_pool_pause();
-		if (++looks % LOOKS != 0)
+		if (++spins % SPINS_PER_CLOCK != 0)
 			continue;
 		if (last == 0)
 			last = clock_ns();
 		else if (clock_ns() - last > LINGER_NS)
 		{
-			sleep_until_called(pool);
+			sleep_until_woken(pool);
 			last = 0;
 		}
 	}
 	return NULL;
 }
 
-/* Call those who sleep. */
+/* Wake sleeping helpers. Costs no system call while none sleeps. */
 static void
-pool_call(HostPool *pool)
+pool_wake(HostPool *pool)
 {
 	if (__atomic_load_n(&pool->asleep, __ATOMIC_SEQ_CST) == 0)
 		return;
 	pthread_mutex_lock(&pool->lock);
-	pthread_cond_broadcast(&pool->called);
+	pthread_cond_broadcast(&pool->wake);
 	pthread_mutex_unlock(&pool->lock);
 }
 
@@ -137,25 +143,25 @@ host_pool_begin(HostPool *pool, PoolWork work, void *arg, uint32_t chunks)
 	__atomic_store_n(&pool->chunks, chunks, __ATOMIC_RELAXED);
 	__atomic_store_n(&pool->done, 0u, __ATOMIC_RELAXED);
 	__atomic_store_n(&pool->ticket, (number + 1) << 32, __ATOMIC_SEQ_CST);
-	pool_call(pool);
+	pool_wake(pool);
 }
 
 void
 host_pool_end(HostPool *pool)
 {
-	uint32_t looks = 0;
+	uint32_t spins = 0;
 
 	while (host_pool_step(pool))
 		;
 	while (__atomic_load_n(&pool->done, __ATOMIC_ACQUIRE) < pool->chunks)
 	{
 		host_pool_pause();
-		if (++looks % PATIENCE == 0)
+		if (++spins % SPINS_PER_YIELD == 0)
 			sched_yield();
 	}
 }
 
-/* How many helpers there are to be. */
+/* Number of helpers to start. */
 static uint32_t
 pool_helpers(void)
 {
@@ -171,7 +177,7 @@ void
 host_pool_open(HostPool *pool)
 {
 	pthread_mutex_init(&pool->lock, NULL);
-	pthread_cond_init(&pool->called, NULL);
+	pthread_cond_init(&pool->wake, NULL);
 	pool->opened = true;
 	while (pool->nthreads < pool_helpers() &&
 		   pthread_create(&pool->threads[pool->nthreads], NULL, pool_help, pool) == 0)
@@ -185,11 +191,11 @@ host_pool_close(HostPool *pool)
 		return;
 	pthread_mutex_lock(&pool->lock);
 	__atomic_store_n(&pool->stopping, true, __ATOMIC_RELEASE);
-	pthread_cond_broadcast(&pool->called);
+	pthread_cond_broadcast(&pool->wake);
 	pthread_mutex_unlock(&pool->lock);
 	for (uint32_t i = 0; i < pool->nthreads; i++)
 		pthread_join(pool->threads[i], NULL);
-	pthread_cond_destroy(&pool->called);
+	pthread_cond_destroy(&pool->wake);
 	pthread_mutex_destroy(&pool->lock);
 	pool->opened = false;
 }

@@ -1,12 +1,10 @@
 /*
  * host_pool.h
- *		A few threads that help the owner with what there is much of: staging
- *		queries, taking answers out.
+ *		A pool of helper threads for bulk staging and result copy-out.
  *
- * Work is a number of chunks. The owner begins it, takes chunks itself, and
- * ends it when all are done: a helper that comes late, or not at all, costs
- * nothing but its help. Helpers look for more for a moment after the last
- * chunk, then sleep.
+ * Work is divided into chunks. The owner publishes it, takes chunks itself, and
+ * ends it when all are done; a helper that wakes late, or not at all, delays
+ * nothing. After the last chunk helpers spin briefly for more work, then sleep.
  */
 #ifndef GPUANN_CUDA_HOST_POOL_H
 #define GPUANN_CUDA_HOST_POOL_H
@@ -15,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define POOL_MAX 15u /* helpers */
+#define POOL_MAX 15u /* upper bound of the helpers */
 
 typedef void (*PoolWork)(void *arg, uint32_t chunk);
 
@@ -24,13 +22,11 @@ typedef struct HostPool
 	pthread_t threads[POOL_MAX];
 	uint32_t nthreads;
 	pthread_mutex_t lock;
-	pthread_cond_t called;
+	pthread_cond_t wake;
 	bool opened;
 
-	/*
-	 * atomic, all of them: read by helpers while the owner writes the next work
-	 */
-	uint64_t ticket; /* number of the work << 32 | the next chunk */
+	/* atomic, all of them: helpers read while the owner writes the next work */
+	uint64_t ticket; /* number of the work << 32 | next chunk */
 	PoolWork work;
 	void *arg;
 	uint32_t chunks;
@@ -40,19 +36,19 @@ typedef struct HostPool
 } HostPool;
 
 /*
- * Start helpers, as many as the processors that this process may use allow;
- * none is no error.
+ * Start helpers, as many as the processors available to this process allow; it
+ * is no error if none can be started.
  */
 extern void host_pool_open(HostPool *pool);
 extern void host_pool_close(HostPool *pool);
-/* Begin work. The one before has ended. */
+/* Publish work. The previous work must have ended. */
 extern void host_pool_begin(HostPool *pool, PoolWork work, void *arg, uint32_t chunks);
-/* Do one chunk; false: all are taken. */
+/* Take and run one chunk; false: none is left. */
 extern bool host_pool_step(HostPool *pool);
-/* Do what is left, and wait for helpers that are still at it. */
+/* Run the remaining chunks, and wait for helpers that are still running one. */
 extern void host_pool_end(HostPool *pool);
 
-/* Tell the processor that this is a loop that waits. */
+/* Hint for spin loops: the PAUSE instruction. */
 static inline void
 host_pool_pause(void)
 {

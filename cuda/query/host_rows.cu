@@ -1,37 +1,36 @@
 /*
  * host_rows.cu
- *		Exact searches of mirrors whose rows go on in host memory: tiles of rows
- *		on their way through two buffers of the device.
+ *		Exact searches of mirrors with rows in host memory: tiles of rows are
+ *		streamed through two device buffers.
  *
- * A batch takes a batch stream, and the buffers for itself. One stream copies a
- * tile into one buffer while the batch stream's stream searches the other; each
- * waits for the other's events. Rows that are on the device are searched where
- * they are, meanwhile the first two tiles are copied. The bound is the link:
- * bytes in host memory / bandwidth of a pinned copy, once for all queries of a
- * batch.
+ * A batch occupies a batch stream and both buffers. The copy stream fills one
+ * buffer with a tile while the batch stream searches the other; each waits for
+ * the other's events. Rows on the device are searched in place, while the first
+ * two tiles are copied. Bound: the bus, (bytes in host memory) / (bandwidth of
+ * a pinned copy), once for all queries of a batch.
  *
- * Work is launched in parts, PART tiles at a time, for a table takes seconds
- * and the owner has others to serve. A part is launched while the one before it
- * runs: its first act is to raise the batch stream's flag, which says that the
- * one before is over.
+ * Work is launched in parts of PART tiles, because a table may take seconds and
+ * the owner serves other batches meanwhile. A part is launched while the
+ * previous one runs; it begins by raising the batch stream's flag, which tells
+ * the owner that the previous part has finished.
  *
- * Rows in host memory are pinned and mapped: all that reads few rows (ranking
- * at the end of a walk over codes, rows that pass a filter) reads them from
- * there, and what changes rows writes them there, in the same order of streams
- * as on the device. A batch sees its rows unchanged from its first tile to its
- * last: overwrites and deaths of that mirror wait meanwhile, as for searches in
- * several passes.
+ * Rows in host memory are pinned and mapped, so kernels that touch few of them
+ * (reranking after a walk over codes, rows admitted by a selective filter) read
+ * them in place, and jobs write them in place, in the same stream order as rows
+ * on the device. A batch sees its rows unchanged from its first tile to its
+ * last: overwrites and deletions in that mirror are held back meanwhile, as for
+ * searches in several passes.
  */
 #include <string.h>
 
 #include "cuda/query/cuda_engine.h"
 
-#define TILE_BYTES ((size_t) 64 << 20) /* at 50 GB/s 1.3 ms: some twenty times what launching and
-									    * merging take */
-#define TILE_SHARE 256u /* of the limit, at most, is a buffer: a power of two */
+#define TILE_BYTES ((size_t) 64 << 20) /* 1.3 ms at 50 GB/s: about 20 times the cost of launching
+									    * and merging a tile */
+#define TILE_SHARE 256u /* a buffer is at most limit / 256; a power of two */
 #define PART 8u
-#define PASSING_SHARE 16u /* a filter that lets one row in so many pass is not worth bringing them
-						   * all */
+#define PASSING_SHARE 16u /* filters with selectivity below 1/16 read rows singly instead of
+						   * streaming */
 
 EngineStatus
 host_rows_open(CudaEngine *engine, EngineError *error)
@@ -109,7 +108,7 @@ host_rows_queries(uint32_t max_k)
 	return (uint32_t) ((STATE_ROOM - 16) / exact_stream_bytes(max_k));
 }
 
-/* Rows of a tile. */
+/* Rows of a tile from host memory. */
 static uint32_t
 tile_rows(const RowStream *stream, const CudaMirror *mirror)
 {
@@ -119,7 +118,10 @@ tile_rows(const RowStream *stream, const CudaMirror *mirror)
 	return stream->forced > 0 && stream->forced < rows ? stream->forced : (uint32_t) rows;
 }
 
-/* Search rows [from, end), which are where the launch says. */
+/*
+ * Launch the search of rows [from, end), which launch->mirror.vectors
+ * addresses.
+ */
 static bool
 search_rows(CudaEngine *engine, const ExactLaunch *launch, uint32_t from, uint32_t end)
 {
@@ -130,7 +132,11 @@ search_rows(CudaEngine *engine, const ExactLaunch *launch, uint32_t from, uint32
 					 "the launch of a tile of rows");
 }
 
-/* Copy a tile into the buffer whose turn it is, and search it there. */
+/*
+ * Copy a tile into the next buffer and search it there. The copy waits until
+ * the buffer's previous search has finished, the search until the copy has: two
+ * events per buffer order the two streams.
+ */
 static bool
 send_tile(CudaEngine *engine, const BatchStream *bstream, uint32_t from, uint32_t end)
 {
@@ -150,7 +156,7 @@ send_tile(CudaEngine *engine, const BatchStream *bstream, uint32_t from, uint32_
 		   GPU(failure, cudaEventRecord(stream->searched[side], bstream->stream));
 }
 
-/* Launch some more tiles. */
+/* Launch up to PART tiles, device rows first. */
 static bool
 send_part(CudaEngine *engine, const BatchStream *bstream)
 {

@@ -1,13 +1,16 @@
 /*
  * mirror_room.cu
- *		Mirrors are made and grow: with the bitmaps of batch streams, which have
- *		a bit for each slot of the largest, and with the buffers that rows in
- *		host memory are brought through.
+ *		Creating and growing mirrors, together with what else must grow: the
+ *		bitmaps of batch streams, which have a bit per slot of the largest
+ *		mirror, and the buffers for streaming rows from host memory.
  */
 #include "cuda/query/cuda_engine.h"
 #include "cuda/query/mirror_room.h"
 
-/* Grow to exactly so many slots. */
+/*
+ * Grow to exactly `slots` slots. Bitmaps first: larger ones do no harm if the
+ * mirror then does not fit.
+ */
 static EngineStatus
 grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *error)
 {
@@ -16,7 +19,7 @@ grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *err
 	return status == ENGINE_OK ? mirror_grow_to(&engine->device, mirror, slots, error) : status;
 }
 
-/* Make room for slots below `slots`, with some to spare if that fits. */
+/* Grow to at least `slots` slots, with a quarter to spare if that fits. */
 static EngineStatus
 grow_slots(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error)
 {
@@ -42,7 +45,8 @@ mirror_grow(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError 
 {
 	EngineStatus status = grow_slots(engine, mirror, slots, error);
 
-	return status == ENGINE_OK ? mirror_grow_far(&engine->device, mirror, slots, error) : status;
+	return status == ENGINE_OK ? mirror_grow_host_rows(&engine->device, mirror, slots, error)
+							   : status;
 }
 
 EngineStatus
@@ -54,7 +58,7 @@ mirror_open(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineErro
 
 	if (status != ENGINE_OK)
 		return status;
-	if (mirror->may_be_far)
+	if (mirror->host_rows)
 		status = host_rows_open(engine, error);
 	if (status == ENGINE_OK)
 		status = mirror_reserve(&engine->device, mirror, error);

@@ -1,6 +1,6 @@
 /*
  * mirror_room.h
- *		Making mirrors, and room in them.
+ *		Creating and growing mirrors.
  */
 #ifndef GPUANN_CUDA_MIRROR_ROOM_H
 #define GPUANN_CUDA_MIRROR_ROOM_H
@@ -9,7 +9,7 @@
 
 struct CudaEngine;
 
-/* Make a mirror with room for the slots that its spec asks for. */
+/* Create a mirror with the capacity that its spec asks for. */
 extern EngineStatus mirror_open(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id,
 								EngineError *error);
 /* Make room for slots below `slots`, with some to spare if that fits. */

@@ -1,13 +1,13 @@
 /*
  * patience.h
- *		How long a batch may take before its device counts as failed.
+ *		The time limit of a batch, after which its device counts as failed.
  *
- * A kernel that never ends holds its clients up, so it is to be noticed in
- * seconds; a large batch may legitimately take long. What a batch computes and
- * reads is therefore bounded from above, and has the time that a small device
- * would take for it, beside a base that covers launches and latencies. The
- * figures below are of the slowest device that the engine supports; a data
- * centre's exceeds them ten- to a hundredfold.
+ * A kernel that never ends blocks its clients, so it must be noticed within
+ * seconds; a large batch may legitimately take long. Therefore the work of a
+ * batch (elements computed, bytes read) is bounded from above, and the batch is
+ * given the time that a slow device needs for it, plus a base for launches and
+ * latencies. The rates below are those of the slowest device that the engine
+ * supports; a data-centre GPU exceeds them ten- to a hundredfold.
  */
 #ifndef GPUANN_CUDA_PATIENCE_H
 #define GPUANN_CUDA_PATIENCE_H
@@ -26,10 +26,7 @@
 #define TIMES_SLOWER UINT64_C(1)
 #endif
 
-/*
- * What every batch has, in microseconds. Tests, whose device is to hang, have
- * it shorter.
- */
+/* The base limit, in microseconds. Tests with a hanging device shorten it. */
 static inline uint64_t
 patience_base_us(void)
 {
@@ -42,15 +39,15 @@ patience_base_us(void)
 	return PATIENCE_BASE_US;
 }
 
-/* What a batch may have to do, at most. */
+/* Upper bounds of a batch's work. */
 typedef struct BatchWork
 {
-	uint64_t elements;	/* of rows, or of their codes, compared: once for each query */
-	uint64_t longest;	/* bytes that one block reads, one row after another: of a lone walk */
-	uint64_t bus_bytes; /* that come from the host's memory */
+	uint64_t elements;	/* elements of rows or codes compared, over all queries */
+	uint64_t longest;	/* bytes that one block reads row after row, as a lone walk does */
+	uint64_t bus_bytes; /* bytes read from host memory */
 } BatchWork;
 
-/* Microseconds that a batch's work explains. */
+/* Microseconds that the work explains on a slow device. */
 static inline uint64_t
 batch_work_us(const BatchWork *work)
 {

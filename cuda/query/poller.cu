@@ -2,10 +2,10 @@
  * poller.cu
  *		The completion poller: a thread that wakes the owner.
  *
- * It looks at the batch streams' flags while batches are in flight, and wakes
- * the owner when one is over that it has not seen; and every 250 ms while
- * anything is in flight, because a device that failed raises no flag and the
- * owner must come to notice.
+ * While batches are in flight it polls the batch streams' flags, and wakes the
+ * owner when a batch has finished that the owner has not seen. It also wakes
+ * the owner every 250 ms while anything is in flight, because a device that
+ * failed raises no flag: the owner then asks the driver.
  */
 #include <sched.h>
 #include <sys/prctl.h>
@@ -13,16 +13,17 @@
 
 #include "cuda/query/cuda_engine.h"
 
-#define PULSE_US (250u * 1000)	 /* between beats */
-#define LOOK_US 1u				 /* between looks at flags while a batch is in flight: the processor
-								  * is only yielded */
-#define LOOK_MOST_US 500u		 /* for so long; then there are naps of */
+#define PULSE_US (250u * 1000)	 /* between heartbeats */
+#define YIELD_US 1u				 /* while batches are in flight: sched_yield() between two looks at
+								  * flags */
+#define YIELDS_MAX_US 500u		 /* for this long; then there are naps of */
 #define NAP_US 10u
-#define LONG_NAP_US 200u		 /* the same, when batches have been in flight for */
-#define LONG_AFTER_US (5u * 1000) /* so long */
-#define LINGER_US 300u			 /* naps go on so long after the last batch: the next may follow */
+#define LONG_NAP_US 200u		 /* naps once batches have been in flight for */
+#define LONG_AFTER_US (5u * 1000) /* this long */
+#define LINGER_US 300u			 /* naps continue this long after the last batch: another may
+								  * follow */
 
-/* Tell the owner that there may be something to poll. Any thread. */
+/* Call the owner's wake function. Any thread. */
 void
 engine_wake(CudaEngine *engine)
 {
@@ -37,15 +38,15 @@ is_in_flight(const CudaEngine *engine)
 }
 
 /*
- * Let go of the lock until there is a signal, or for so long; a short while is
- * spent looking, because sleep takes longer.
+ * Wait with the lock released, until signalled or for us microseconds. For the
+ * shortest interval it only yields: sleeping takes longer than that.
  */
 static void
-poller_waits(CudaEngine *engine, uint32_t us)
+poller_sleep(CudaEngine *engine, uint32_t us)
 {
 	struct timespec until;
 
-	if (us == LOOK_US)
+	if (us == YIELD_US)
 	{
 		pthread_mutex_unlock(&engine->poller.lock);
 		sched_yield();
@@ -59,14 +60,14 @@ poller_waits(CudaEngine *engine, uint32_t us)
 	(void) pthread_cond_timedwait(&engine->poller.changed, &engine->poller.lock, &until);
 }
 
-/* How long the poller may wait now; 0: until it is signalled. */
+/* How long the poller may wait now, in us; 0: until it is signalled. */
 static uint32_t
 poller_pause(CudaEngine *engine, uint64_t now, uint64_t *watched_us, uint64_t *idle_us)
 {
 	if (batch_streams_watch(engine))
 	{
 		*idle_us = now;
-		return now - *watched_us < LOOK_MOST_US	   ? LOOK_US
+		return now - *watched_us < YIELDS_MAX_US	   ? YIELD_US
 			   : now - *watched_us < LONG_AFTER_US ? NAP_US
 												   : LONG_NAP_US;
 	}
@@ -81,10 +82,10 @@ poller_main(void *arg)
 {
 	CudaEngine *engine = (CudaEngine *) arg;
 	uint64_t beat = clock_us();
-	uint64_t watched_us = 0; /* when a batch was first seen in flight */
-	uint64_t idle_us = 0;	 /* when one was last */
+	uint64_t watched_us = 0; /* when batches were first seen in flight */
+	uint64_t idle_us = 0;	 /* when one last was */
 
-	/* a nap is not to last fifty microseconds more */
+	/* the default timer slack would lengthen every nap by 50 us */
 	(void) prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
 	pthread_mutex_lock(&engine->poller.lock);
 	while (!engine->poller.stopping)
@@ -93,8 +94,10 @@ poller_main(void *arg)
 		uint32_t pause;
 
 		/*
-		 * whoever starts something after this look sees that we rest, and
-		 * signals
+		 * `rests` is stored before in_flight is loaded (both SEQ_CST), and
+		 * engine_set_in_flight() stores in_flight before it loads `rests`:
+		 * either we see its batch, or it sees that we rest and signals. The
+		 * signal cannot be lost, because we hold the lock until we wait
 		 */
 		__atomic_store_n(&engine->poller.rests, true, __ATOMIC_SEQ_CST);
 		pause = poller_pause(engine, now, &watched_us, &idle_us);
@@ -105,7 +108,7 @@ poller_main(void *arg)
 			continue;
 		}
 		__atomic_store_n(&engine->poller.rests, pause == PULSE_US, __ATOMIC_SEQ_CST);
-		poller_waits(engine, pause);
+		poller_sleep(engine, pause);
 		if (!is_in_flight(engine))
 			beat = clock_us();
 		else if (clock_us() - beat >= PULSE_US && !engine->poller.stopping)
@@ -119,8 +122,8 @@ poller_main(void *arg)
 }
 
 /*
- * Let the poller look. It is signalled only if it rests: with queries coming
- * all the time that is never.
+ * Make the poller watch. It is signalled only if it rests, which under a steady
+ * load of queries is never, so that path costs no system call.
  */
 void
 engine_set_in_flight(CudaEngine *engine)
@@ -133,7 +136,10 @@ engine_set_in_flight(CudaEngine *engine)
 	pthread_mutex_unlock(&engine->poller.lock);
 }
 
-/* Let the poller rest, after its next beat, if nothing is in flight. */
+/*
+ * Clear in_flight if nothing is; the poller sees it at its next beat. The owner
+ * alone starts work, so nothing can be started in between.
+ */
 void
 poller_rest(CudaEngine *engine)
 {

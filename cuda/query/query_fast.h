@@ -8,13 +8,16 @@
 #include "cuda/query/batch_stream.h"
 
 /*
- * Start those of many queries that can be, from the first on; returns how many.
+ * Start queries without tasks, from the first on, as far as possible; returns
+ * how many were started.
  */
 extern uint32_t fast_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count,
 							  uint64_t now);
-/* A batch stream's fast batch is over. */
+/* Record the end of a batch stream's fast batch. */
 extern void fast_end(CudaEngine *engine, BatchStream *bstream);
-/* Hand back queries of those that are over, at most room. */
+/*
+ * Hand back finished queries of fast batches, at most `room`; returns how many.
+ */
 extern uint32_t fast_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room);
 
 #endif /* GPUANN_CUDA_QUERY_FAST_H */

@@ -9,17 +9,21 @@
 
 struct CudaEngine;
 
-/* A query from submit to poll. */
+/*
+ * A query from submit to poll, where batches of its own kind, copies of its
+ * inputs or several passes are needed; others take the fast path
+ * (query_fast.h).
+ */
 struct CudaTask
 {
 	CudaTask *next;
-	EngineQuery *query; /* the caller's: read in submit, written in poll */
+	EngineQuery *query; /* the caller's query: read in submit, written in poll */
 	CudaMirror *mirror;
 	EngineStatus status;
 	uint64_t submitted_us;
 	uint64_t started_us;
 
-	/* copies of what the query named */
+	/* copies of the query's fields */
 	SearchMethod method;
 	uint32_t k;
 	uint32_t ef;
@@ -32,35 +36,37 @@ struct CudaTask
 	bool has_beyond;
 	double beyond_distance;
 	uint32_t beyond_slot;
-	const unsigned char *borrowed; /* the caller's vector, until its submit returns; NULL: it has
+	const unsigned char *borrowed; /* the caller's vector, valid until submit returns; NULL: it has
 								    * been copied */
-	unsigned char *vector;		   /* kept with the task when it is put back */
+	unsigned char *vector;		   /* copy of the vector; its memory stays with the task on the free
+								    * list */
 	size_t vector_room;
-	uint64_t *admitted; /* NULL, or the bitmap of what may be answers */
+	uint64_t *admitted; /* copy of the bitmap of admitted slots, or NULL */
 	uint32_t admitted_slots;
-	uint32_t passing; /* bits set among these */
+	uint32_t passing; /* number of bits set in it */
 	bool admit_others;
 
 	/*
-	 * what ended outside poll, which alone may write to the query: results from
-	 * `kept_from` on, and the trace
+	 * results that were found outside poll, which alone may write to the query:
+	 * from `kept_from` on, and the trace
 	 */
 	SearchResult *kept;
 	uint32_t *kept_trace;
 	uint32_t kept_from;
 
-	/* exact searches of many results go in passes */
+	/* exact searches of many results run in passes */
 	uint32_t found;
-	bool in_passes; /* begun, and it takes several passes */
+	bool in_passes; /* it takes several passes, and the first has begun */
 	uint64_t position;
 	uint32_t rows;
 	SearchCounters counters;
 	uint32_t traced;
 
-	EngineError error; /* where status is not ENGINE_OK; last: it is not cleared */
+	EngineError error; /* set if status is not ENGINE_OK. Last, because task_new() clears only the
+					    * fields before it */
 };
 
-/* Bring what a task is cleared of nearer. */
+/* Prefetch the part of a task that task_new() clears. */
 static inline void
 task_prefetch(const CudaTask *task)
 {
@@ -68,7 +74,10 @@ task_prefetch(const CudaTask *task)
 		__builtin_prefetch((const char *) task + i, 1);
 }
 
-/* Rows that a task sees in a batch that starts now. */
+/*
+ * Rows that a task sees in a batch that starts now: in passes, those of its
+ * first pass.
+ */
 static inline uint32_t
 task_rows(const CudaTask *task)
 {
@@ -76,8 +85,8 @@ task_rows(const CudaTask *task)
 }
 
 /*
- * Results that a task wants of a batch: no more than there are rows, at least
- * one.
+ * Results that a task asks of a batch: at most as many as there are rows, at
+ * least one, less those of earlier passes.
  */
 static inline uint32_t
 task_k(const CudaTask *task)
@@ -88,26 +97,27 @@ task_k(const CudaTask *task)
 }
 
 /*
- * Whether queries are about: then jobs take little of the device, and of the
- * owner's time, at once.
+ * Whether queries are in flight or came recently; jobs then use small pieces,
+ * and little of the owner's time per call.
  */
 extern bool queries_about(const CudaEngine *engine);
-/* Whether lists answer a query, or all rows are searched. */
+/* Whether a query is answered from lists; if not, all rows are searched. */
 extern bool lists_answer(const CudaMirror *mirror, const EngineQuery *query);
 extern EngineStatus tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count);
 extern uint32_t tasks_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room);
 /*
- * Let a graph search that found too little be answered by all rows; vector is
- * its query's. False: there is no memory.
+ * Turn a graph search or search of lists that found too little into an exact
+ * search of all rows. `vector` is its query vector, staged by its batch. False:
+ * out of memory.
  */
 extern bool task_searches_all(CudaTask *task, const unsigned char *vector);
-/* Put a task back for the next query; free it if there are many. */
+/* Put a task on the free list, or free it where that is long. */
 extern void task_free(CudaEngine *engine, CudaTask *task);
 extern void tasks_release(CudaEngine *engine);
 extern void task_ended(CudaEngine *engine, CudaTask *task);
 /*
- * Of so many graph searches that come together, how many begin to run before
- * the next are taken.
+ * Of `count` graph searches that are submitted together, how many are launched
+ * before the next are staged.
  */
 extern uint32_t queries_of_share(const CudaMirror *mirror, uint32_t count);
 

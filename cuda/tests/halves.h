@@ -1,6 +1,6 @@
 /*
  * halves.h
- *		Numbers of half precision on the host, for models of tests.
+ *		Half precision on the host, for models of tests.
  */
 #ifndef GPUANN_CUDA_TESTS_HALVES_H
 #define GPUANN_CUDA_TESTS_HALVES_H
@@ -9,8 +9,8 @@
 #include <string.h>
 
 /*
- * A half of bits, and the bits of a number's half; of numbers that a half holds
- * without being denormal, rounded towards 0.
+ * Conversion of half-precision bits to float and back; only for values whose
+ * half is not denormal, rounded towards 0.
  */
 static inline float
 float_of_half(uint16_t half)

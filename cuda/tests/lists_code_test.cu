@@ -1,10 +1,10 @@
 /*
  * lists_code_test.cu
- *		What becomes of rows on their way into lists (cuda/lists/lists_code.h,
- *		lists_learn.h) beside src/engine/quantizer, to the byte: rows widened,
- *		nearest centroids, codes of every kind, bits, metric and odd numbers of
- *		dimensions, centroids and codebooks learned; on vectors that rounding
- *		and ties harm most.
+ *		Adding rows to lists and training (cuda/lists/lists_code.h,
+ *		lists_learn.h), compared with src/engine/quantizer to the byte:
+ *		converted rows, nearest centroids, codes of every kind, number of bits,
+ *		metric and odd numbers of dimensions, trained centroids and codebooks;
+ *		on vectors that are hard for rounding and ties.
  *
  * Prints TAP. Linked with the engine's objects. For a device: make
  * test/build/lists_code_device.
@@ -36,20 +36,20 @@ static cudaStream_t stream;
 static cudaDeviceProp device;
 static ListsLimits limits;
 
-/* What vectors are made of. */
+/* Kinds of test vectors. */
 enum Making
 {
 	MADE_CLUSTERED,
-	MADE_WHOLE,	   /* small whole numbers: many equal distances */
-	MADE_FAR,	   /* far from the origin beside their distances */
-	MADE_EXTREME,  /* zeros, denormal, huge elements */
-	MADE_OF		   /* how many there are */
+	MADE_WHOLE,	   /* small integers: many equal distances */
+	MADE_FAR,	   /* far from the origin, compared with their distances */
+	MADE_EXTREME,  /* zeros, denormal and huge elements */
+	MADE_OF		   /* number of kinds */
 };
 
 static const char *const making_names[MADE_OF] = {"clustered", "whole numbers", "far away",
 												  "extremes"};
 
-/* Device memory with a copy of something. */
+/* A copy of an array in device memory. */
 template <typename T>
 struct OnDevice
 {
@@ -86,7 +86,7 @@ struct OnDevice
 	}
 };
 
-/* About normal. */
+/* Approximately normal. */
 static float
 random_normal()
 {
@@ -122,7 +122,7 @@ make_vectors(uint32_t count, uint32_t dims, Making making)
 
 /* ---- rows ---------------------------------------------------------------- */
 
-/* The bits of a half, of numbers that it holds. */
+/* The bits of a half, for values that half precision represents exactly. */
 static uint16_t
 half_of(float value)
 {
@@ -145,7 +145,7 @@ widens(ElementType type, Metric metric, uint32_t dims, bool by_slots)
 	std::vector<uint32_t> slots(count);
 	std::vector<float> wanted((size_t) count * dims);
 
-	memset(made.data(), 0, dims * sizeof(float)); /* one without length */
+	memset(made.data(), 0, dims * sizeof(float)); /* zero length */
 	for (uint32_t row = 0; row < count; row++)
 	{
 		slots[row] = by_slots ? (row * 7 + 3) % count : row;
@@ -199,7 +199,7 @@ test_widening()
 
 /* ---- nearest centroids --------------------------------------------------- */
 
-/* Centroids on both sides. */
+/* The same centroids for both implementations. */
 struct BothCentroids
 {
 	std::vector<float> floats;
@@ -220,7 +220,7 @@ struct BothCentroids
 	}
 };
 
-/* Assign rows on both sides; says what differs. */
+/* Assign rows by both implementations and compare. */
 static bool
 assigns(const std::vector<float> &made, const std::vector<float> &centroids, uint32_t lists,
 		uint32_t dims)
@@ -276,7 +276,7 @@ test_assignment()
 				std::vector<float> made = make_vectors(rows, d, (Making) making);
 				std::vector<float> centroids = make_vectors(lists, d, (Making) making);
 
-				/* some equal centroids, and rows that are centroids */
+				/* some equal centroids, and rows equal to centroids */
 				for (uint32_t list = 4; list < lists; list += 9)
 					memcpy(&centroids[(size_t) list * d], &centroids[(size_t) (list / 2) * d],
 						   d * sizeof(float));
@@ -297,7 +297,7 @@ test_assignment()
 }
 
 #ifndef EMULATED
-/* More rows than one launch takes. */
+/* More rows than one launch processes. */
 static void
 test_pieces()
 {
@@ -309,7 +309,7 @@ test_pieces()
 }
 #endif
 
-/* All centroids equal: every row has more notes than there is room for. */
+/* All centroids equal: every row has more notes than NOTES. */
 static void
 test_equal()
 {
@@ -325,7 +325,7 @@ test_equal()
 
 /* ---- codes --------------------------------------------------------------- */
 
-/* Encode rows on both sides. */
+/* Encode rows by both implementations. */
 static bool
 encodes(const QuantizerShape &shape, Making making)
 {
@@ -385,7 +385,7 @@ encodes(const QuantizerShape &shape, Making making)
 	return true;
 }
 
-/* All metrics, and vectors made in every way. */
+/* All metrics, and all kinds of vectors. */
 static bool
 encodes_all(QuantizerKind kind, uint32_t dims, uint32_t bits, uint32_t parts)
 {
@@ -492,7 +492,7 @@ test_places()
 
 /* ---- training ------------------------------------------------------------ */
 
-/* Train on both sides. */
+/* Train by both implementations. */
 static bool
 learns(const ListsTraining &training, uint32_t count, Making making)
 {
@@ -546,7 +546,7 @@ learns(const ListsTraining &training, uint32_t count, Making making)
 	return inertia == wanted_inertia && grows && done == total;
 }
 
-/* lists and rows, of vectors made in two ways; with balance too. */
+/* With lists and rows of two kinds of vectors; also with balancing. */
 static bool
 learns_lists(uint32_t dims, uint32_t lists, uint32_t count)
 {

@@ -1,10 +1,10 @@
 /*
  * lists_jobs_test.cu
- *		Jobs of mirrors with lists, seen from within: which slots are listed as
- *		pending, and what becomes of a training that finds no memory.
+ *		Jobs of mirrors with lists, tested from inside the engine: which slots
+ *		are listed as pending, and a training that runs out of memory.
  *
- * Linked with the engine: on the emulator, which alone can refuse memory at
- * the n-th call, or for a device. What can be seen from outside is in
+ * Linked with the engine: for the emulator, which alone can refuse memory at
+ * the n-th call, or for a device. Behaviour visible from outside is tested in
  * test/conformance_lists*.c.
  */
 #include <string.h>
@@ -16,7 +16,7 @@
 #define DIMS 16u
 #define ROWS 900u
 #define LISTS 4u
-#define FEW_ROWS 150u /* to train from, again and again */
+#define FEW_ROWS 150u /* rows of trainings that are repeated many times */
 
 extern "C" const EngineOps *gpuann_engine_ops(void);
 
@@ -32,7 +32,7 @@ mirror_within(void)
 	return device_mirror(&((CudaEngine *) (void *) engine)->device, mirror_id);
 }
 
-/* Give up if something is not as every test needs it. */
+/* Exit if a precondition of all tests fails. */
 static void
 need(EngineStatus status, const EngineError *error)
 {
@@ -69,7 +69,7 @@ begin(QuantizerKind quantizer)
 	need(ops->mirror_create(engine, &spec, &mirror_id, &error), &error);
 }
 
-/* Run a job of the mirror; a device that fails is said by the status. */
+/* Run a job of the mirror; returns its status, also if the device fails. */
 static EngineStatus
 run(EngineJob job)
 {
@@ -117,7 +117,7 @@ run_kind(JobKind kind)
 	return run(job);
 }
 
-/* Every seventh slot from one on, each named twice, dies or is overwritten. */
+/* Delete or overwrite every seventh slot of a range, each named twice. */
 static EngineStatus
 change(JobKind kind, uint32_t first, uint32_t end)
 {
@@ -138,7 +138,10 @@ change(JobKind kind, uint32_t first, uint32_t end)
 	return run(job);
 }
 
-/* Whether the list of pending slots has just those, here and on the device. */
+/*
+ * Whether the list of pending slots contains exactly the pending slots, on the
+ * host and on the device.
+ */
 static bool
 lists_pending_only(void)
 {
@@ -187,7 +190,7 @@ test_pending(void)
 
 #ifdef EMULATED
 
-/* A training in which one call to the device finds no memory. */
+/* A training in which one call to the device runs out of memory. */
 static EngineStatus
 train_scarcely(QuantizerKind quantizer, uint32_t calls, bool *over)
 {
@@ -223,7 +226,7 @@ test_scarcity(QuantizerKind quantizer)
 	uint32_t refused = 0;
 	bool over = false;
 
-	/* all of the first calls, then some */
+	/* each of the first calls, then every fifth */
 	for (uint32_t calls = 0; !over; calls += calls < 30 ? 1 : 5)
 	{
 		EngineStatus status = train_scarcely(quantizer, calls, &over);

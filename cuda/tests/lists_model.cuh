@@ -1,8 +1,8 @@
 /*
  * lists_model.cuh
  *		Mirrors with lists for tests: laid out in blocks in random order, with
- *		holes, on the device; and searches of them on the host, by the
- *		definitions of src/engine/cpu/lists_scan.c.
+ *		free places, on the device; and a model of their search on the host, by
+ *		the definitions of src/engine/cpu/lists_scan.c.
  */
 #ifndef GPUANN_CUDA_LISTS_MODEL_H
 #define GPUANN_CUDA_LISTS_MODEL_H
@@ -26,7 +26,7 @@ extern "C"
 #define PENDING_EVERY 41u
 #define UNIT_ROUNDING 0x1p-20
 
-/* Device memory with a copy of something. */
+/* A copy of a vector in device memory. */
 template <typename T>
 static T *
 to_device(const std::vector<T> &from)
@@ -38,18 +38,18 @@ to_device(const std::vector<T> &from)
 	return (T *) to;
 }
 
-/* What the rows of a mirror look like. */
+/* Kinds of test data. */
 enum Rows
 {
 	ROWS_CLUSTERED,
-	ROWS_EQUAL,	   /* all are the same */
+	ROWS_EQUAL,	   /* all rows are equal */
 	ROWS_ONE_LIST, /* most are in one list, the farthest first */
 	ROWS_FEW,	   /* some lists are empty */
-	ROWS_DEAD,	   /* nearly all are dead */
-	ROWS_LONG	   /* of some, single precision has no length */
+	ROWS_DEAD,	   /* nearly all rows are dead */
+	ROWS_LONG	   /* squared norms of some rows overflow or vanish in single precision */
 };
 
-/* A mirror with lists, and the same on the device. */
+/* A mirror with lists, on the host and on the device. */
 struct Data
 {
 	ElementType type;
@@ -69,20 +69,20 @@ struct Data
 	std::vector<uint32_t> pending;
 	std::vector<float> centroids;
 	std::vector<float> half_norms;
-	std::vector<uint32_t> list_of;		   /* NO_SLOT: pending */
-	std::vector<std::vector<uint32_t>> at; /* of each list, places: slots or NO_SLOT */
+	std::vector<uint32_t> list_of;		   /* list of each row; NO_SLOT: pending */
+	std::vector<std::vector<uint32_t>> at; /* per list, its places: slots or NO_SLOT */
 	std::vector<unsigned char> codes;	   /* rows x code_bytes */
 	MirrorView mirror;
 	ListsView view;
 	std::vector<void *> memory;
 };
 
-/* A query, and what the host knows of it. */
+/* A query, and the host's copy of its vector. */
 struct Asked
 {
 	DeviceQuery device;
 	std::vector<unsigned char> vector;
-	std::vector<float> wide; /* under cosine of length one */
+	std::vector<float> wide; /* in single precision; for cosine normalised to length one */
 	std::vector<uint32_t> filter;
 	double beyond;
 };
@@ -121,7 +121,7 @@ kernels_of(const Data &data)
 	return distance_kernels(data.type, data.metric, SIMD_PORTABLE);
 }
 
-/* Widen a vector, under cosine to length one. */
+/* Convert a vector to single precision; for cosine normalise it. */
 static std::vector<float>
 widen(const Data &data, const unsigned char *vector)
 {
@@ -142,7 +142,7 @@ random_float()
 
 /* ---- a mirror ---- */
 
-/* A vector near a centre. */
+/* A random vector near a centre. */
 static void
 make_vector(const Data &data, uint32_t centre, float spread, unsigned char *to)
 {
@@ -172,17 +172,17 @@ make_rows(Data *data, Rows rows)
 		else
 			make_vector(*data, random_below(12), 0.5f, to);
 		if (rows == ROWS_CLUSTERED && slot % 9 == 8)
-			memcpy(to, to - data->stride, data->stride); /* there are equal ones */
+			memcpy(to, to - data->stride, data->stride); /* some rows are equal */
 	}
 	if (rows == ROWS_CLUSTERED && data->rows > 5)
-		memset(&data->vectors[5 * data->stride], 0, data->stride); /* without length */
+		memset(&data->vectors[5 * data->stride], 0, data->stride); /* zero length */
 	for (uint32_t slot = 2; slot < data->rows && rows == ROWS_LONG; slot += 11)
 		for (uint32_t i = 0; i < data->dims; i++)
 			set_element(*data, &data->vectors[slot * data->stride], i,
 						data->type == ELEMENT_HALF ? 65504.0f : slot % 2 != 0 ? 1e38f : -1e25f);
 }
 
-/* Assign rows to lists, and put them into places with holes between. */
+/* Assign rows to lists, and to places with gaps between them. */
 static void
 assign_rows(Data *data, Rows rows)
 {
@@ -267,7 +267,7 @@ keep(Data *data, const std::vector<T> &from)
 	return memory;
 }
 
-/* Lay the lists out on the device. */
+/* Lay out the lists in device memory. */
 static void
 lay_out_lists(Data *data)
 {
@@ -431,7 +431,7 @@ nearest_lists(const Data &data, const Asked &asked)
 	return lists;
 }
 
-/* What the model knows of a row of a list. */
+/* What the model computes for a row of a list. */
 struct Row
 {
 	uint32_t slot;
@@ -448,7 +448,7 @@ base_of_list(const Data &data, const Asked &asked, uint32_t list)
 		->exact(asked.wide.data(), &data.centroids[list * data.dims], data.dims);
 }
 
-/* Estimate the row of a slot. */
+/* Estimate a slot's row. */
 static Row
 estimate_row(const Data &data, const Asked &asked, const void *tables, float base, uint32_t slot)
 {
@@ -471,14 +471,14 @@ bound_distance(const Data &data, float bound)
 	return data.metric == METRIC_COSINE ? 1 + (double) bound - UNIT_ROUNDING : bound;
 }
 
-/* Whether a squared norm is one of single precision, other than 0. */
+/* Whether a squared norm is finite and not 0 in single precision. */
 static bool
 has_length(float norm)
 {
 	return norm > 0 && norm < HUGE_VALF;
 }
 
-/* The rows of the lists probed that may be chosen. */
+/* Candidates among the rows of the probed lists. */
 static std::vector<Row>
 rows_of_lists(const Data &data, const Asked &asked, bool all, bool bounds)
 {
@@ -512,7 +512,8 @@ rows_of_lists(const Data &data, const Asked &asked, bool all, bool bounds)
 }
 
 /*
- * Leave the rows that are to be measured, with the bounds by which that stops.
+ * Reduce candidates to the rows that must be measured, with the bounds at which
+ * measuring stops.
  */
 static void
 choose_rows(const Data &data, const Asked &asked, bool all, bool bounds, std::vector<Row> *rows)
@@ -556,7 +557,7 @@ keep_best(std::vector<Answer> *answers, Answer answer, uint32_t k)
 		answers->pop_back();
 }
 
-/* The answer of a query; how many pending rows it saw. */
+/* The answer of a query; *npending is the number of pending rows compared. */
 static std::vector<Answer>
 answer_of(const Data &data, const Asked &asked, uint32_t *npending)
 {

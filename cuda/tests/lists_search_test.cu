@@ -1,14 +1,14 @@
 /*
  * lists_search_test.cu
- *		Searches of lists (cuda/lists) beside a plain model on the host
+ *		Searches of lists (cuda/lists), compared with a plain model on the host
  *		(lists_model.cuh).
  *
- * Codes are those that src/engine/quantizer makes. Compared are estimates and
- * both bounds of every code, to the bit; and of queries of all kinds, mixed in
- * a batch, the answers with their distances, the lists read and the pending
- * rows. Batches are searched whole, and in parts that the state has room for.
- * Then searches of all kinds at random: LISTS_SEARCH_TEST=n in the environment
- * makes n of them, LISTS_SEARCH_SEED=s begins with those of a seed that failed.
+ * Codes are made by src/engine/quantizer. Compared are the estimate and both
+ * bounds of every code, to the bit; and, for queries of all kinds mixed in a
+ * batch, the answers with their distances, the lists probed and the pending
+ * rows. Batches are searched whole, and in parts that fit into the state. Then
+ * random searches of all kinds: LISTS_SEARCH_TEST=n in the environment runs n
+ * of them, LISTS_SEARCH_SEED=s starts with the seed of a failure.
  *
  * Linked with the engine's objects. For a device: make
  * test/build/lists_search_device.
@@ -19,7 +19,7 @@ static cudaStream_t stream;
 
 /* ---- queries ---- */
 
-/* Make a query of some kind; i says which. */
+/* The i-th kind of query. */
 static Asked
 make_query(const Data &data, uint32_t i, uint32_t most_k)
 {
@@ -69,8 +69,8 @@ struct Batch
 };
 
 /*
- * What an exact search of the pending rows would hand over: two lists of each
- * query.
+ * Lists of an exact scan of the pending rows, as batches pass them: two lists
+ * per query.
  */
 static PendingLists
 make_pending(const Data &data, const std::vector<Asked> &asked, uint32_t length)
@@ -111,8 +111,8 @@ make_pending(const Data &data, const std::vector<Asked> &asked, uint32_t length)
 }
 
 /*
- * Search queries with so much state; handed: with answers of pending rows made
- * before.
+ * Search queries with state for `parts` queries at a time; handed: with lists
+ * of pending rows from an exact scan.
  */
 static Batch
 search(const Data &data, const std::vector<Asked> &asked, uint32_t parts, bool handed)
@@ -182,7 +182,7 @@ search(const Data &data, const std::vector<Asked> &asked, uint32_t parts, bool h
 	return batch;
 }
 
-/* Whether query i is answered as the model does; if not, why. */
+/* Whether query i is answered like the model; if not, why. */
 static bool
 is_answered(const Data &data, const Asked &asked, const Batch &batch, uint32_t i, char *why,
 			size_t room)
@@ -378,7 +378,7 @@ compare_kind(const Kind &kind, Metric metric, ElementType type)
 	drop_data(&data);
 }
 
-/* Rows that need more than a buffer, or more than two phases. */
+/* Data that overflows buffers, or needs more than two phases. */
 static void
 compare_hard(const Kind &kind, Metric metric)
 {
@@ -395,7 +395,7 @@ compare_hard(const Kind &kind, Metric metric)
 	for (uint32_t i = 0; i < 4; i++)
 		compare_answers(data, what, 1, 1, 100);
 	drop_data(&data);
-	/* more queries than have large buffers: some are scanned again */
+	/* more queries than get large buffers: some are scanned again */
 	snprintf(what, sizeof(what), "%s, long lists and many queries", kind.name);
 	data = make_data(shape_of(kind, metric), ELEMENT_FLOAT, 12000, 3, ROWS_CLUSTERED);
 	compare_answers(data, what, 80, 80, 10);
@@ -416,7 +416,7 @@ one_of(const T (&values)[N])
 	return values[random_below((uint32_t) N)];
 }
 
-/* A kind of codes of some dimensions. */
+/* A random kind of codes and number of dimensions. */
 static QuantizerShape
 random_shape()
 {
@@ -436,7 +436,7 @@ random_shape()
 	return shape;
 }
 
-/* Queries of a batch at random, in which some ask alike. */
+/* Random queries of a batch, some of them equal in kind. */
 static std::vector<Asked>
 random_queries(const Data &data, uint32_t queries)
 {
@@ -461,7 +461,7 @@ random_queries(const Data &data, uint32_t queries)
 	return asked;
 }
 
-/* Compare what a seed makes: rows, lists, queries. */
+/* Compare random rows, lists and queries made from a seed. */
 static void
 compare_random(uint64_t seed)
 {
@@ -512,7 +512,7 @@ compare_at_random()
 		compare_random(first + i);
 }
 
-/* All kinds of codes, each with what is hard for it. */
+/* All kinds of codes, each with data that is hard for it. */
 static void
 compare_all()
 {
@@ -521,7 +521,7 @@ compare_all()
 			for (ElementType type : {ELEMENT_FLOAT, ELEMENT_HALF})
 				if (type == ELEMENT_FLOAT || kind.dims % 2 == 1)
 					compare_kind(kind, metric, type);
-	/* tables that shared memory has no room for */
+	/* tables that do not fit into shared memory */
 	compare_kind({"pq of many sub-spaces", QUANTIZER_PQ, 203, 8, 200}, METRIC_L2, ELEMENT_FLOAT);
 	compare_hard(kinds[0], METRIC_L2);
 	compare_hard(kinds[2], METRIC_L2);
@@ -534,7 +534,7 @@ main()
 {
 	cudaDeviceProp device;
 
-	/* where threads are emulated missing barriers show more in this order */
+	/* in the emulator this order of threads reveals more missing barriers */
 	setenv("GPUANN_EMULATE_ORDER", "reverse", 0);
 	if (cudaGetDeviceProperties(&device, 0) != cudaSuccess)
 	{

@@ -1,11 +1,12 @@
 /*
  * memory_test.cu
- *		What the engine says it uses of a device, by part, beside what the
- *		driver says: while mirrors are made, grow, are linked, go.
+ *		Compares the device memory that the engine reports, by part, with what
+ *		the driver reports, while mirrors are created, grow, are linked and are
+ *		dropped.
  *
- * Linked with the engine. On the emulator the driver's figure is all that was
- * mapped; a device's has the context too, which this program shares with the
- * engine, so there it is differences that are compared.
+ * Linked with the engine. On the emulator the driver's figure is exactly what
+ * is mapped; on a device it includes the context, which this program shares
+ * with the engine, so there differences are compared.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ extern "C"
 #include "engine/engine.h"
 }
 
-#define PERCENT 5 /* that the figures may differ */
+#define PERCENT 5 /* tolerance */
 #define MIRRORS 4
 #define ROWS 6000u
 #define DIMS 96u
@@ -86,7 +87,7 @@ run(EngineJob job)
 	ops->job_release(engine, id);
 }
 
-/* A mirror with lists is made, trained, linked, goes. */
+/* Create, train, link and drop a mirror with lists. */
 static void
 check_lists(const float *vectors, const uint32_t *versions, uint64_t said_before)
 {

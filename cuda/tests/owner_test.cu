@@ -1,11 +1,10 @@
 /*
  * owner_test.cu
- *		The owner's thread serves everybody: it waits for no copy from ordinary
- *		memory, and gives a device that hangs up when the time that its work
- *		explains is over.
+ *		The owner's thread must never block: it waits for no copy from pageable
+ *		memory, and gives a hanging device up after its time limit.
  *
- * Linked with the engine on the emulator, which counts such copies and hangs
- * when it is told to.
+ * Linked with the engine on the emulator, which counts such copies and hangs on
+ * request.
  */
 #include <string.h>
 #include <time.h>
@@ -36,7 +35,7 @@ within(void)
 	return (const CudaEngine *) (const void *) engine;
 }
 
-/* Give up if something is not as every test needs it. */
+/* Exit if a precondition of all tests fails. */
 static void
 need(EngineStatus status, const EngineError *error)
 {
@@ -89,8 +88,8 @@ run_kind(JobKind kind, uint32_t count)
 }
 
 /*
- * Open an engine with a mirror of all rows, which are linked, or pending. Rows
- * with an element far from the others have rotated codes.
+ * Open an engine with a mirror of all rows, linked or pending. Rows with one
+ * outlying element have rotated codes.
  */
 static void
 begin(SearchMethod method, bool linked)
@@ -127,7 +126,7 @@ begin(SearchMethod method, bool linked)
 		run_kind(JOB_LINK, 0);
 }
 
-/* Queries for rows, and room for their answers. */
+/* Queries for rows, with space for their answers. */
 struct Asked
 {
 	EngineQuery queries[QUERIES];
@@ -158,7 +157,7 @@ submit(Asked *asked, SearchMethod method, const uint64_t *filter)
 	need(ops->submit(engine, all, QUERIES, &error), &error);
 }
 
-/* Poll until all is answered or the engine fails. */
+/* Poll until all queries are answered or the engine fails. */
 static EngineStatus
 await_answers(EngineError *error)
 {
@@ -176,7 +175,7 @@ await_answers(EngineError *error)
 	return answered < QUERIES && status == ENGINE_OK ? ENGINE_BUSY : status;
 }
 
-/* Microseconds that the batch in flight has for its work. */
+/* Time limit of the work in flight, in microseconds. */
 static uint64_t
 explained_us(void)
 {
@@ -188,7 +187,10 @@ explained_us(void)
 	return sum;
 }
 
-/* A device that hangs with a batch in flight; returns what explains it. */
+/*
+ * Let the device hang with a batch in flight; returns the time limit of its
+ * work.
+ */
 static uint64_t
 test_stall(const char *what, SearchMethod method, bool lists)
 {
@@ -235,7 +237,7 @@ test_patience(void)
 		"which is ten times what a small device takes");
 }
 
-/* The answers are what a loop finds. */
+/* Whether the answers equal those of a loop over all rows. */
 static bool
 answers_are_right(const Asked *asked, const uint64_t *filter)
 {

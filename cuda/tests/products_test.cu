@@ -1,12 +1,13 @@
 /*
  * products_test.cu
- *		Tests of what the tiles of exact search rest on: which rows a phase's
- *		boxes hold, and the error of products of tiles beside tensor_error, by
- *		warps (mma) and by warp groups (wgmma, where the device has them), on
- *		vectors that rounding, cutting and aligning harm most. And what a pass
- *		over all rows rests on: the error of its products beside products_error.
+ *		Tests the assumptions of exact search by tensor cores: which rows the
+ *		boxes of a phase contain; the error of products of tiles against
+ *		tensor_error(), by warps (mma) and by warp groups (wgmma, where the
+ *		device has them), on vectors that are hard for rounding, truncation and
+ *		alignment; and the error of the products of the fused search against
+ *		products_error().
  *
- * Prints TAP, and of each form the largest error found as a share of the bound.
+ * Prints TAP, and for each form the largest error found relative to its bound.
  * On a processor products are loops, whose error is checked all the same.
  */
 #include <math.h>
@@ -18,11 +19,11 @@
 #include "cuda/exact/wgmma.cuh"
 #include "cuda/tests/testing.cuh"
 
-#define ROWS_AT_ONCE 64u /* what a case multiplies: rows by 2 x 64, 128 or 256 queries */
+#define ROWS_AT_ONCE 64u /* a case multiplies this many rows by 2 x 64, 128 or 256 queries */
 #define MOST_DIMS 2000u
-#define PASS_BYTES 512u /* of each row at a time */
+#define PASS_BYTES 512u /* bytes of each row per step */
 
-/* Who multiplies. */
+/* Which implementation multiplies. */
 typedef enum
 {
 	WARPS,
@@ -41,7 +42,7 @@ skip(const char *what, const char *why)
 	printf("ok %u - %s # skip %s\n", tests, what, why);
 }
 
-/* In [-1, 1). */
+/* Uniform in [-1, 1). */
 static float
 random_value()
 {
@@ -51,8 +52,8 @@ random_value()
 /* --- boxes of rows -------------------------------------------------------- */
 
 /*
- * Every row that a phase is to look at is in one tile, once, and no other is;
- * no copy begins behind the map by more than a tile.
+ * Every row of a phase is in exactly one tile, and no other row is in any; no
+ * copy begins more than one tile behind the end of the map.
  */
 static bool
 boxes_are_right(uint32_t rows, uint32_t step, uint32_t growth, uint32_t least)
@@ -104,13 +105,13 @@ test_boxes()
 typedef enum
 {
 	UNIFORM,
-	WORST_CUT, /* just below what rounds up, or is not cut: every product loses as much as it can,
-			    * all on the same side */
+	WORST_CUT, /* just below what rounds up, or is not truncated: every product loses as much as
+			    * possible, always with the same sign */
 	CANCELLING, /* large products that cancel, small ones between them */
 	SPREAD,	   /* magnitudes far apart, within a vector and between vectors */
-	ONE_LARGE, /* behind one product all others are aligned away */
+	ONE_LARGE, /* next to one product all others are aligned away */
 	RISING,	   /* sums grow from step to step */
-	LONGEST,   /* norms at the border of what is trusted */
+	LONGEST,   /* norms at the border of the range that is used */
 	SHORTEST,
 	SHAPES
 } Shape;
@@ -119,7 +120,10 @@ static const char *const shapes[] = {"uniform",			 "worst cut",		 "cancelling",
 									 "spread",			 "one large",		 "rising",
 									 "longest of norms", "shortest of norms"};
 
-/* Element i of vector v, a row or a query. Halves get values of their range. */
+/*
+ * Element i of vector v, a row or a query, within the range of half precision
+ * if `half`.
+ */
 static float
 element(Shape shape, uint32_t v, uint32_t i, uint32_t dims, bool query, bool half)
 {
@@ -165,7 +169,10 @@ set(float *to, float value)
 	*to = value;
 }
 
-/* Nearly to nearest, for values whose half is normal; others become 0. */
+/*
+ * Approximate rounding to nearest, for values whose half is normal; others
+ * become 0.
+ */
 static inline void
 set(__half *to, float value)
 {
@@ -179,7 +186,7 @@ set(__half *to, float value)
 	memcpy((void *) to, &half, sizeof(half));
 }
 
-/* As tensor cores take a query: exact_begin_kernel prepares it so. */
+/* A query element as tensor cores get it: prepared by exact_begin_kernel. */
 static inline float
 prepared(float x)
 {
@@ -197,13 +204,13 @@ prepared(__half x)
 	return x;
 }
 
-/* Vectors of one case: in tiles, padded with zeros. */
+/* Vectors of one case: whole tiles, padded with zeros. */
 template <typename T>
 struct Vectors
 {
 	uint32_t stride; /* elements */
 	std::vector<T> rows;
-	std::vector<T> queries; /* as they are */
+	std::vector<T> queries; /* as given */
 	std::vector<T> given;	/* as tensor cores get them */
 	uint32_t nqueries;
 
@@ -232,8 +239,8 @@ struct Vectors
 	}
 
 	/*
-	 * The largest error of products[row][query], as a share of its bound, which
-	 * is relative to lengths; products of a multiple of `every` queries only.
+	 * The largest error of products[row][query] relative to its bound, which is
+	 * relative to lengths; only multiples of `every` queries were computed.
 	 */
 	double worst(const float *products, uint32_t dims, double bound, uint32_t every) const
 	{
@@ -336,7 +343,7 @@ pass_kernel(const T *rows, const T *queries, uint32_t stride, uint32_t dims, uin
 					 e = at + i % PART;
 
 			if (e >= stride)
-				continue; /* not read either */
+				continue; /* not read by the comparison */
 			some_rows[i] = rows[(size_t) (first_row + v) * stride + e];
 			product_query_at(some_queries, query_stride, v)[i % PART * PRODUCT_STEP] =
 				(float) queries[(size_t) (first_query + v) * stride + e];
@@ -443,7 +450,7 @@ multiply_by_groups(const T *rows, const T *queries, uint32_t stride, float *prod
 
 #endif
 
-/* Whether the device has warp groups that multiply. */
+/* Whether the device supports wgmma. */
 static bool
 has_groups()
 {
@@ -458,8 +465,8 @@ has_groups()
 }
 
 /*
- * One case on the device; queries by 64, 128 or 256 with warp groups, else by
- * 16. Returns its worst share of the bound.
+ * Run one case on the device; queries by 64, 128 or 256 with warp groups, else
+ * by 16. Returns the largest error relative to its bound.
  */
 template <typename T>
 static double

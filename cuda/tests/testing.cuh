@@ -1,7 +1,7 @@
 /*
  * testing.cuh
- *		What tests of kernels share: TAP, CUDA's errors, numbers at random from
- *		a seed.
+ *		Shared by tests of kernels: TAP, checking CUDA calls, random numbers
+ *		from a seed.
  */
 #ifndef GPUANN_CUDA_TESTING_H
 #define GPUANN_CUDA_TESTING_H
@@ -15,7 +15,7 @@ static uint32_t tests,
 	failures;
 static uint64_t random_state = 1;
 
-/* Count a test. */
+/* Report a test in TAP. */
 static inline void
 say(bool good, const char *what)
 {
@@ -25,7 +25,7 @@ say(bool good, const char *what)
 	fflush(stdout);
 }
 
-/* Give up where CUDA does. */
+/* Exit if a CUDA call fails. */
 static inline void
 must(cudaError_t error, const char *what)
 {

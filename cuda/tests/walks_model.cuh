@@ -1,7 +1,7 @@
 /*
  * walks_model.cuh
- *		The model of the production walks that walks_test.cu compares them with:
- *		a mirror copied from the device, a query's codes, a walk on the host.
+ *		The model with which walks_test.cu compares the production walks: a
+ *		mirror copied from the device, a query's codes, a walk on the host.
  */
 #ifndef GPUANN_CUDA_WALKS_MODEL_H
 #define GPUANN_CUDA_WALKS_MODEL_H
@@ -23,18 +23,18 @@ extern "C"
 #include "test/quantizer_test_int8.h"
 }
 
-#define DEGREE 32u /* graph_search.cu reads WALK_WIDTH rows of these in a round, as
+#define DEGREE 32u /* with this degree graph_search.cu expands WALK_WIDTH rows per round, as
 				    * graph_search_codes.cu does */
 #define RANKED_LEAST 32u
 
-/* What a mirror is on the device, copied here. */
+/* A mirror copied from the device. */
 struct Copy
 {
 	MirrorView view;
 	ElementType type;
 	Metric metric;
 	size_t vector_bytes;
-	std::vector<unsigned char> vectors; /* as they were given */
+	std::vector<unsigned char> vectors; /* as given */
 	std::vector<unsigned char> codes;
 	std::vector<unsigned char> pivot_codes;
 	std::vector<uint32_t> graph;
@@ -45,10 +45,10 @@ struct Copy
 	std::vector<float2> pivot_scales;
 	std::vector<uint32_t> rotation;
 	std::vector<bool> dead;
-	bool rotated; /* as vectors are made to be */
+	bool rotated; /* the vectors are made so that codes are rotated */
 };
 
-/* An entry of a list: as the kernels', without the flag. */
+/* An entry of a list, as in the kernels. */
 struct Met
 {
 	uint32_t key;
@@ -67,7 +67,7 @@ struct QueryCodes
 	std::vector<signed char> codes;
 	const unsigned char *bits;
 	int scale;
-	Int8Query rotated; /* of rotated ones */
+	Int8Query rotated; /* rotated codes */
 };
 
 struct Answer
@@ -81,7 +81,7 @@ struct Answer
 	}
 };
 
-/* What the model finds. */
+/* Results of the model. */
 struct Walked
 {
 	std::vector<Answer> answers;
@@ -105,7 +105,7 @@ code_from(float value)
 	return (signed char) (value > 127 ? 127 : value < -127 ? -127 : value);
 }
 
-/* What rotated codes are made by. */
+/* The parameters of rotated codes. */
 static Int8Codebook
 codebook_of(const Copy &copy)
 {
@@ -127,7 +127,7 @@ rotated_codes_of(const Copy &copy, const unsigned char *vector)
 	return query;
 }
 
-/* Whether a slot has the codes and the scale that the reference makes. */
+/* Whether a slot's codes and scale equal those of the reference. */
 static bool
 has_rotated_codes(const Copy &copy, uint32_t slot)
 {
@@ -166,8 +166,8 @@ rotated_key_of(const Copy &copy, const QueryCodes &query, const unsigned char *r
 }
 
 /*
- * A query's codes: of products on a scale of its own; of L2 on the rows' times
- * a power of two; of L1 on the rows'.
+ * Encode a query: for products on its own scale, for L2 on the rows' scale
+ * times a power of two, for L1 on the rows' scale.
  */
 static QueryCodes
 codes_of(const Copy &copy, const unsigned char *vector)
@@ -200,7 +200,7 @@ codes_of(const Copy &copy, const unsigned char *vector)
 	return query;
 }
 
-/* The key of a row of codes, or of bits. */
+/* The key of a row of codes or bits. */
 static uint32_t
 key_of(const Copy &copy, const QueryCodes &query, const unsigned char *row)
 {
@@ -252,8 +252,7 @@ struct Model
 	}
 
 	/*
-	 * Put what was met since in order, among what there was, and keep the
-	 * nearest.
+	 * Sort the entries added since `before`, merge them, and keep the nearest.
 	 */
 	void
 	settle(std::vector<Met> *mets, size_t before)
@@ -263,9 +262,7 @@ struct Model
 		mets->resize(std::min<size_t>(mets->size(), ef));
 	}
 
-	/*
-	 * Measure the slots of one round that were not seen before, and merge them.
-	 */
+	/* Measure the unvisited slots of one round, and merge them. */
 	void
 	round(const std::vector<uint32_t> &slots)
 	{
@@ -326,7 +323,7 @@ struct Model
 		round(slots);
 	}
 
-	/* Expand the nearest of the list that are not, round by round. */
+	/* Expand the nearest unexpanded entries, round by round. */
 	void
 	expand()
 	{
@@ -353,7 +350,7 @@ struct Model
 		}
 	}
 
-	/* Rank the first living ones exactly. */
+	/* Rerank the first live entries exactly. */
 	void
 	rank()
 	{

@@ -1,27 +1,27 @@
 /*
  * walks_test.cu
- *		The production walks (graph_search_codes.cu, graph_search.cu)
- *		beside a plain model on the host (walks_model.cuh), over the codes,
- *		lists and graph rows that the device has.
+ *		The production walks (graph_search_codes.cu, graph_search.cu), compared
+ *		with a plain model on the host (walks_model.cuh) over the same codes,
+ *		lists and graph rows.
  *
- * What is equal by design, and compared for every query: the list after any
- * number of expansions, and so which rows are expanded in which round. A query
- * that stops after m expansions answers from the list of that moment; m is
- * another for each query, and each is asked without a limit too. Compared are
- * the number of expansions, of rounds, and the answers with their exact
- * distances, for k below ef and for k = ef, where the answers are all of the
- * list that lives. Within a round there is no order: its parents are chosen
- * before, and what they lead to is merged at once. Not equal, and only bounded,
- * is how many distances are measured: a set of slots seen that is full forgets
- * those that have left the list, and may measure them again, which changes
- * nothing else.
+ * By design equal, and compared for every query, is the list after any number
+ * of expansions, and thereby which rows are expanded in which round. A query
+ * that stops after m expansions answers from the list of that moment; m differs
+ * between queries, and each is also run without a limit. Compared are the
+ * number of expansions, the number of rounds, and the answers with their exact
+ * distances, for k below ef and for k = ef, where the answers are all live
+ * entries of the list. Within a round there is no order: its parents are chosen
+ * beforehand, and their neighbours are merged together. Not equal, only
+ * bounded, is the number of distances: a visited set that is full forgets slots
+ * that have left the list, and may measure them again, which changes nothing
+ * else.
  *
- * Mirrors whose vectors have large elements and many lengths have rotated
- * codes. These are compared with the ones that src/engine/quantizer makes.
+ * Mirrors whose vectors have large elements and widely varying lengths have
+ * rotated codes. These are compared with those of src/engine/quantizer.
  *
  * Linked with the engine's objects. For a device: make test/build/walks_device.
- * "walks_test plain 100", or rotated, has mirrors of such codes only, and 100
- * queries of each kind.
+ * "walks_test plain 100" (or rotated) tests mirrors with such codes only, with
+ * 100 queries of each kind.
  */
 #include <cstring>
 #include <vector>
@@ -41,13 +41,13 @@ extern "C" const EngineOps *gpuann_engine_ops(void);
 #define QUERIES 2000u
 #endif
 
-static uint32_t nqueries = QUERIES; /* of each kind */
+static uint32_t nqueries = QUERIES; /* per kind */
 static const EngineOps *ops;
 static Engine *engine;
 
 /* ---- mirrors and queries ---- */
 
-/* Run a job; it is not released. */
+/* Run a job without releasing it. */
 static JobId
 run_kept(EngineJob job, const char *what)
 {
@@ -90,8 +90,8 @@ job_of(MirrorId mirror, JobKind kind)
 }
 
 /*
- * Link a mirror's rows, which `append` brought. An emulated device takes long:
- * there the CPU engine makes the graph.
+ * Link a mirror's rows, which `append` uploads. On the emulator that takes too
+ * long, so there the CPU engine builds the graph.
  */
 static void
 link_rows(const MirrorSpec &spec, EngineJob append)
@@ -135,8 +135,8 @@ link_rows(const MirrorSpec &spec, EngineJob append)
 }
 
 /*
- * A vector near one of some centres; where codes are to be rotated with a few
- * large elements, and of one of many lengths.
+ * A random vector near one of some centres; for rotated codes with a few large
+ * elements and a random length.
  */
 static void
 make_vector(const Copy &copy, const std::vector<float> &centres, unsigned char *to)
@@ -145,7 +145,7 @@ make_vector(const Copy &copy, const std::vector<float> &centres, unsigned char *
 	const float *centre =
 		&centres[random_below((uint32_t) (centres.size() / dims)) * (size_t) dims];
 
-	/* from 10^-3 to 10^3, as far as halves go */
+	/* 10^-3 to 10^3, within the range of half precision */
 	float power = copy.type == ELEMENT_HALF ? (float) random_below(3000) / 1000 - 2
 											: (float) random_below(6000) / 1000 - 3;
 	float length = copy.rotated ? powf(10, power) : 1;
@@ -155,7 +155,7 @@ make_vector(const Copy &copy, const std::vector<float> &centres, unsigned char *
 	{
 		float value = (centre[i] + (float) random_below(1000) / 2000) * length;
 
-		/* by cosine a few would be all that counts */
+		/* for cosine a few large elements would dominate the angle */
 		if (copy.rotated && copy.metric != METRIC_COSINE && i % 16 == 5)
 			value *= 50;
 		if (copy.rotated && copy.metric == METRIC_COSINE && i == 5)
@@ -170,7 +170,7 @@ make_vector(const Copy &copy, const std::vector<float> &centres, unsigned char *
 	}
 }
 
-/* Copy device memory. */
+/* Copy device memory to the host. */
 template <typename T>
 static std::vector<T>
 bring(const void *from, size_t count)
@@ -183,8 +183,7 @@ bring(const void *from, size_t count)
 }
 
 /*
- * Make a mirror, linked, of which some rows are dead, and copy what walks read
- * of it.
+ * Create a linked mirror with some dead rows, and copy what walks read of it.
  */
 static MirrorId
 make_mirror(Copy *copy, std::vector<float> *centres)
@@ -249,7 +248,7 @@ make_mirror(Copy *copy, std::vector<float> *centres)
 	must(cudaDeviceSynchronize(), "waiting for jobs");
 	if (copy->type == ELEMENT_BIT)
 	{
-		/* rows of bits are codes themselves */
+		/* rows of bits are their own codes */
 		copy->view.code_stride = copy->view.stride;
 		copy->view.codes = (const signed char *) copy->view.vectors;
 	}
@@ -276,7 +275,7 @@ make_mirror(Copy *copy, std::vector<float> *centres)
 	return id;
 }
 
-/* Run queries together. */
+/* Run queries together as one batch. */
 static void
 run_queries(std::vector<EngineQuery> *queries)
 {
@@ -299,7 +298,7 @@ run_queries(std::vector<EngineQuery> *queries)
 		}
 }
 
-/* Whether a query is answered as the model is; if not, why. */
+/* Whether a query is answered like the model; if not, why. */
 static bool
 is_equal(const Copy &copy, const EngineQuery &query, char *why, size_t room)
 {
@@ -327,7 +326,7 @@ is_equal(const Copy &copy, const EngineQuery &query, char *why, size_t room)
 	return false;
 }
 
-/* Ask queries of one kind, and compare them with the model. */
+/* Run queries of one kind, and compare them with the model. */
 static void
 compare(const Copy &copy, MirrorId id, const std::vector<float> &centres, const char *what,
 		uint32_t k, uint32_t ef, bool limited, const uint64_t *filter)

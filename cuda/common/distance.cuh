@@ -27,6 +27,12 @@
 
 #include "cuda/common/view.h"
 
+#ifdef EMULATED
+#define CALLED inline
+#else
+#define CALLED __noinline__ /* rarely, so it is not to cost its caller registers */
+#endif
+
 #define EXACT_TEAM 2u
 #define EXACT_LANES 8u /* where few rows are to be measured soon */
 

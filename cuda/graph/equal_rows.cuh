@@ -21,12 +21,6 @@
 
 #include "cuda/graph/graph_search_codes.cuh"
 
-#ifdef EMULATED
-#define CALLED inline
-#else
-#define CALLED __noinline__ /* rarely, so it is not to cost the walk registers */
-#endif
-
 #define MANY_COPIES 8u /* a list has many if an ef-th part of this follow their like */
 
 /* Rows by which copies are told: `stride` bytes each, padded with zeros. */

@@ -28,6 +28,12 @@
 
 #include "cuda/common/view.h"
 
+#ifdef EMULATED
+#define CALLED inline
+#else
+#define CALLED __noinline__ /* rarely, so it is not to cost its caller registers */
+#endif
+
 #define EXACT_TEAM 2u
 #define EXACT_LANES 8u /* threads per row where few rows are measured and latency counts */
 

@@ -22,12 +22,6 @@
 
 #include "cuda/graph/graph_search_codes.cuh"
 
-#ifdef EMULATED
-#define CALLED inline
-#else
-#define CALLED __noinline__ /* rarely called: not inlined, so that it costs the walk no registers */
-#endif
-
 #define MANY_COPIES 8u /* a list has many duplicates if more than ef / 8 entries equal their
 					    * predecessor */
 

@@ -316,7 +316,7 @@ take_tile(const MirrorView &mirror, const LinkBatch &batch, const Meeting &meeti
 
 		if (meeting.keys[column] == row->equal_key)
 			take_duplicate(batch, row, entry);
-		else
+		else if (!has_like<T, TERM>(mirror, *row, entry))
 			take_other_codes<T, TERM>(mirror, meeting, i, row, entry);
 		drop_surplus(mirror, row);
 	}

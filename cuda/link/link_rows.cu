@@ -402,7 +402,7 @@ link_take_in(const MirrorView &mirror, const LinkBatch &batch, OpenedRow *row, L
 {
 	if (link_key_of(entry) == row->equal_key)
 		take_duplicate(batch, row, entry);
-	else
+	else if (!has_like<T, TERM>(mirror, *row, entry))
 		take_other<T, TERM>(mirror, row, entry);
 	drop_surplus(mirror, row);
 }

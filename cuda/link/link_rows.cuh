@@ -444,6 +444,50 @@ has_entry(const LinkEntry *entries, uint32_t count, uint32_t slot)
 }
 
 /*
+ * Whether a newcomer has the vector of one of the neighbours that a lane asks
+ * for. One warp.
+ */
+template <typename T, int TERM>
+__device__ static CALLED bool
+is_like_asked(const MirrorView &mirror, const OpenedRow &row, LinkEntry entry,
+			  const LinkEntry *asked, uint32_t ask)
+{
+	for (; ask != 0; ask &= ask - 1)
+		if (are_copies<T, TERM>(mirror, row_slot(row, entry),
+								row_slot(row, asked[__ffs((int) ask) - 1])))
+			return true;
+	return false;
+}
+
+/*
+ * Whether a row has a neighbour with the vector of a newcomer, which is not
+ * taken in then: copies of one row would take all places. Keys are compared
+ * first, so vectors hardly ever are. One warp. (prune_incremental.c's has_like)
+ */
+template <typename T, int TERM>
+__device__ static inline bool
+has_like(const MirrorView &mirror, const OpenedRow &row, LinkEntry entry)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t most = row.nkept > row.nfill ? row.nkept : row.nfill;
+
+	for (uint32_t base = 0; base < most; base += WARP)
+	{
+		uint32_t i = base + lane;
+		uint32_t kept = __ballot_sync(
+			FULL_WARP, i < row.nkept && link_key_of(row.kept[i]) == link_key_of(entry));
+		uint32_t fill = __ballot_sync(
+			FULL_WARP, i < row.nfill && link_key_of(row.fill[i]) == link_key_of(entry));
+
+		if ((kept | fill) != 0 &&
+			(is_like_asked<T, TERM>(mirror, row, entry, row.kept + base, kept) ||
+			 is_like_asked<T, TERM>(mirror, row, entry, row.fill + base, fill)))
+			return true;
+	}
+	return false;
+}
+
+/*
  * Move the kept ones that are marked to the fill; or, where the newcomer is
  * hidden after all, just take the marks away.
  */

@@ -78,6 +78,21 @@ add_equal(const PruneRule *rule, IncrementalRow *row, SearchResult entry)
 	insert_entry(row->kept, &row->nkept, entry);
 }
 
+/*
+ * Whether a newcomer has the vector of one of these neighbours. Vectors are
+ * compared only where distances are the same.
+ */
+static bool
+has_like(const SearchResult *entries, uint32_t count, SearchResult entry, PairDistance pair,
+		 void *context)
+{
+	for (uint32_t i = count; i > 0 && entries[i - 1].distance >= entry.distance; i--)
+		if (entries[i - 1].distance == entry.distance &&
+			pair(context, entry.slot, entries[i - 1].slot) == pair(context, entry.slot, entry.slot))
+			return true;
+	return false;
+}
+
 /* Add a neighbour that is not a duplicate of the row's slot. */
 static void
 add_other(const PruneRule *rule, IncrementalRow *row, SearchResult entry, PairDistance pair,
@@ -87,6 +102,13 @@ add_other(const PruneRule *rule, IncrementalRow *row, SearchResult entry, PairDi
 	bool		hidden = false;
 	uint32_t	i;
 
+	/*
+	 * Copies of a neighbour are not taken: of a row that many rows are near to,
+	 * they would displace all other fill.
+	 */
+	if (has_like(row->kept, row->nkept, entry, pair, context) ||
+		has_like(row->fill, row->nfill, entry, pair, context))
+		return;
 	for (i = 0; i < row->nkept && !hidden && result_before(&row->kept[i], &entry); i++)
 		if (row->kept[i].distance != rule->equal_distance)
 			hidden = pair(context, entry.slot, row->kept[i].slot) +

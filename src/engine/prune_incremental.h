@@ -32,7 +32,8 @@ extern bool incremental_has(const IncrementalRow *row, uint32_t slot);
 /*
  * Add one neighbour; another is dropped if the row overflows. Same rule as
  * prune_choose(), but only the effect of the new neighbour is computed: whether
- * a kept one hides it, and which kept ones it hides.
+ * a kept one hides it, and which kept ones it hides. A copy of a neighbour, if
+ * it is not one of the row's slot, is not added.
  */
 extern void incremental_take(const PruneRule *rule, IncrementalRow *row, SearchResult entry,
 							 PairDistance pair, void *context);

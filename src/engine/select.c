@@ -42,6 +42,19 @@ farthest_push(SearchResult *heap, uint32_t *count, SearchResult entry)
 	heap[place] = entry;
 }
 
+/* Add an entry to those nearest so far, unless its vector is there. */
+bool
+farthest_offer_distinct(SearchResult *heap, uint32_t *count, uint32_t room, SearchResult entry,
+						SlotsEqual equal, void *context)
+{
+	if (*count == room && (room == 0 || !result_before(&entry, &heap[0])))
+		return false;
+	for (uint32_t i = 0; i < *count; i++)
+		if (heap[i].distance == entry.distance && equal(context, heap[i].slot, entry.slot))
+			return false;
+	return farthest_offer(heap, count, room, entry);
+}
+
 /* Add an entry to a heap whose root is the nearest. */
 void
 nearest_push(SearchResult *heap, uint32_t *count, SearchResult entry)

@@ -66,4 +66,15 @@ farthest_offer(SearchResult *heap, uint32_t *count, uint32_t room, SearchResult 
 	return true;
 }
 
+/* Whether two slots have the same vector. */
+typedef bool (*SlotsEqual) (void *context, uint32_t slot_a, uint32_t slot_b);
+
+/*
+ * The same, unless the heap has a slot with the same vector, so that copies of
+ * a row cannot take all the places. Vectors are compared only where distances
+ * are the same.
+ */
+extern bool farthest_offer_distinct(SearchResult *heap, uint32_t *count, uint32_t room,
+									SearchResult entry, SlotsEqual equal, void *context);
+
 #endif							/* GPUANN_SELECT_H */

@@ -80,6 +80,9 @@ extern uint32 graph_edits_search(GraphEdits *edits, uint32 slot, uint32 ef, Cand
 extern uint32 graph_edits_search_alike(GraphEdits *edits, uint32 slot, uint32 ef,
 									   Candidate *candidates);
 
+/* Whether two slots have the same vector; context: the GraphEdits. */
+extern bool graph_edits_equal(void *context, uint32 slot_a, uint32 slot_b);
+
 /* Distances between slots, in single precision. */
 extern void graph_edits_distances(GraphEdits *edits, uint32 from, const uint32 *slots, uint32 count,
 								  double *out);

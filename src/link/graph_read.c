@@ -53,8 +53,8 @@ search_distances(void *context, const uint32_t *slots, uint32_t count, double *o
 	row_vectors_distances(((GraphEdits *) context)->vectors, slots, count, out);
 }
 
-static bool
-search_equal(void *context, uint32_t slot_a, uint32_t slot_b)
+bool
+graph_edits_equal(void *context, uint32 slot_a, uint32 slot_b)
 {
 	return row_vectors_equal(((GraphEdits *) context)->vectors, slot_a, slot_b);
 }
@@ -97,7 +97,7 @@ graph_edits_run_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike, Ca
 						  .walk_distances = alike && edits->format->metric == METRIC_IP
 												? search_differences
 												: search_distances,
-						  .equal = search_equal,
+						  .equal = graph_edits_equal,
 						  .sketch = search_sketch,
 						  .often_tied = edits->format->type == ELEMENT_BIT};
 	GraphQuery	query;

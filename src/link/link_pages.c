@@ -50,7 +50,7 @@ typedef struct Batch
 /* What a row finds among its mates. */
 typedef struct Mates
 {
-	SearchResult nearest[MATES];	/* a heap, farthest first */
+	SearchResult nearest[MATES];	/* a heap, farthest first; all different */
 	uint32		nnearest;
 	SearchResult equals[SEARCH_MAX_EQUAL];	/* the same, by random rank */
 	uint32		nequals;
@@ -128,8 +128,9 @@ consider_mate(const Batch *batch, uint32 i, uint32 mate, Mates *mates)
 		(void) farthest_offer(mates->equals, &mates->nequals, mates->equal_room, entry);
 	}
 	else if (distance <= mates->bound)
-		(void) farthest_offer(mates->nearest, &mates->nnearest, MATES,
-							  (SearchResult){distance, batch->slots[mate], 0});
+		(void) farthest_offer_distinct(mates->nearest, &mates->nnearest, MATES,
+									   (SearchResult){distance, batch->slots[mate], 0},
+									   graph_edits_equal, batch->edits);
 }
 
 /*

@@ -200,8 +200,8 @@ link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, G
 }
 
 /*
- * The nearest rows of a row's own batch (a heap, farthest first), and a random
- * selection of its duplicates there.
+ * The nearest rows of a row's own batch, all different (a heap, farthest first),
+ * and a random selection of its duplicates there.
  */
 typedef struct BatchNearest
 {
@@ -218,21 +218,22 @@ typedef struct BatchNearest
  * duplicate.
  */
 static bool
-offer_batch_row(const Linking *linking, uint32_t slot, uint32_t other, double distance,
-				double bound,
-				BatchNearest *found)
+offer_batch_row(const LinkAccess *access, uint32_t slot, uint32_t other, double distance,
+				double bound, BatchNearest *found)
 {
 	SearchResult entry = {distance, other, 0};
 
 	if (entry.distance == found->equal_distance)
 	{
 		entry.distance = equal_rank(other, slot);
-		(void) farthest_offer(found->equals, &found->nequals, linking->rule.max_equal, entry);
+		(void) farthest_offer(found->equals, &found->nequals, access->linking->rule.max_equal,
+							  entry);
 		return true;
 	}
 	if (entry.distance > bound)
 		return false;
-	(void) farthest_offer(found->nearest, &found->count, BATCH_CANDIDATES, entry);
+	(void) farthest_offer_distinct(found->nearest, &found->count, BATCH_CANDIDATES, entry,
+								   access_equal, (void *) access);
 	return true;
 }
 
@@ -262,7 +263,7 @@ search_batch(const LinkAccess *access, uint32_t item, double bound, double equal
 			others[i] = batch[(item + done + i) % linking->batch];
 		mirror_fast_many(linking->mirror, &access->worker->link.wide, others, count, distances);
 		for (uint32_t i = 0; i < count; i++)
-			near |= offer_batch_row(linking, batch[item], others[i], distances[i], bound, found);
+			near |= offer_batch_row(access, batch[item], others[i], distances[i], bound, found);
 	}
 }
 

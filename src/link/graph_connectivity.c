@@ -1,7 +1,7 @@
 /*
  * graph_connectivity.c
- *		The end of linking over pages, and of VACUUM's repair: every row of the
- *		graph can be reached. See engine/connectivity.h.
+ *		Last step of linking over pages, and of VACUUM's repair: attach rows
+ *		that no walk from the seeds reaches. See engine/connectivity.h.
  */
 #include "postgres.h"
 
@@ -11,9 +11,9 @@
 #include "base/scratch.h"
 #include "engine/connectivity.h"
 
-#define ROWS_AHEAD	8			/* rows that are fetched into the cache before they are read */
+#define ROWS_AHEAD	8			/* prefetch distance, in rows */
 
-/* What the callbacks need. */
+/* Context of the callbacks. */
 typedef struct RowReach
 {
 	GraphEdits *edits;
@@ -30,7 +30,10 @@ read_row(void *context, uint32_t slot, uint32_t *neighbours)
 	return graph_edits_get(((RowReach *) context)->edits, slot, neighbours, &state);
 }
 
-/* Read the rows of slots, which lie anywhere: their cache misses overlap. */
+/*
+ * Read the rows of slots, prefetching ROWS_AHEAD rows in advance so that their
+ * cache misses overlap.
+ */
 static void
 read_rows(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours,
 		  uint32_t *counts)
@@ -52,7 +55,10 @@ is_wanted(void *context, uint32_t slot)
 	uint32		row[ENGINE_MAX_DEGREE];
 	SlotState	state;
 
-	/* Many may have died that nobody looks at otherwise. */
+	/*
+	 * Dead slots are skipped without any other work, so a long run of them
+	 * would not be interruptible.
+	 */
 	CHECK_FOR_INTERRUPTS();
 	return graph_edits_get(((RowReach *) context)->edits, slot, row, &state) > 0 && state.live;
 }
@@ -77,7 +83,10 @@ write_row(void *context, uint32_t slot, const uint32_t *neighbours, uint32_t cou
 	graph_edits_set(((RowReach *) context)->edits, slot, neighbours, NULL, count);
 }
 
-/* Serves interrupts, and stops where there is no room for more changes. */
+/*
+ * ReachAccess: process interrupts, and stop when the memory for changed rows is
+ * used up.
+ */
 static bool
 connectivity_interrupted(void *context)
 {

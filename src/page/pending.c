@@ -73,9 +73,9 @@ file_holds(const IndexFormat *format, const AppendPoint *append, BlockNumber blo
 }
 
 /*
- * Check the newest pending page. Returns what is wrong, or NULL. The file of
- * this many blocks must contain everything the page refers to, because callers
- * do not check it again.
+ * Check the newest pending page. Returns the fault, or NULL. The file of this
+ * many blocks must contain everything the page refers to, because callers do
+ * not check it again.
  */
 static const char *
 newest_page_fault(const IndexFormat *format, const PendingPage *pending, BlockNumber blocks)
@@ -93,7 +93,7 @@ newest_page_fault(const IndexFormat *format, const PendingPage *pending, BlockNu
 		return "the free list is not consistent";
 	if (append->spare_head != InvalidBlockNumber && !is_pending_block(format, append->spare_head))
 		return "the spare pending page is where no pending page can be";
-	if (!(append->least_norm >= 0 && append->most_norm >= 0))	/* nor NaN */
+	if (!(append->least_norm >= 0 && append->most_norm >= 0))	/* also excludes NaN */
 		return "the range of norms is not consistent";
 	if (!file_holds(format, append, blocks))
 		return "the file ends before its last slot";
@@ -122,7 +122,7 @@ lock_newest(Relation index, const IndexFormat *format, int mode)
 		{
 			const char *fault = newest_page_fault(format, pending, index_known_blocks(index));
 
-			/* the file may have been extended since */
+			/* the file may have been extended since its length was cached */
 			if (fault != NULL)
 				fault = newest_page_fault(format, pending, index_ask_blocks(index));
 			if (fault != NULL)
@@ -256,7 +256,7 @@ add_superblock(Relation index, const IndexFormat *format, Buffer newest)
 }
 
 /*
- * The same for who wants its posting pages.
+ * The same for callers that need its posting pages.
  */
 uint32
 pending_add_superblock(Relation index, const IndexFormat *format)
@@ -503,8 +503,8 @@ change_pending_page(AppendWal *log, const IndexFormat *format, Buffer newest,
 
 /*
  * Make a node record live. Its graph row is not valid until the row is linked,
- * so it is left as it is, and on a new page is not even below pd_lower: most of
- * the cost of an insert is WAL.
+ * so it is not changed, and on a new page pd_lower does not include it, because
+ * most of the cost of an insert is WAL.
  */
 static void
 change_node(AppendWal *log, const IndexFormat *format, Buffer buffer, const AppendedRow *row,

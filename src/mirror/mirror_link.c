@@ -62,8 +62,8 @@
 #define MIN_PIECE			32
 #define MAX_PIECE			16384
 #define PIECE_DEADLINE_US	(60 * 1000000)
-#define REFUSED_MS			60000	/* an engine that refused to link is not asked again for so
-									 * long */
+#define REFUSED_MS			60000	/* after a refusal the engine is not asked again for this long
+									 */
 
 /* Place of a slot's row among the collected rows. */
 typedef struct ChangedRow
@@ -252,7 +252,10 @@ link_lists(MirrorSlice *slice, const MetaPage *meta)
 
 	if (!linker_lock(slice->index, false, false))
 		return SLICE_IDLE;
-	/* who waits for the rows waits for the lock from now on */
+	/*
+	 * from now on a session that waits for the rows waits for the linker lock,
+	 * which this slice holds
+	 */
 	(void) atomic_exchange(&slice->track->link_wanted, 0);
 	read_meta(slice->index, &now);
 	if (now.change_seq == meta->change_seq)

@@ -4,7 +4,7 @@
  */
 #include "engine/units/merge.h"
 
-/* Sift an entry down from a place, in a heap whose root is the nearest. */
+/* Sift an entry down, in a heap whose root is the nearest. */
 static void
 sift_down(SearchResult *heap, uint32_t count, uint32_t place, SearchResult entry)
 {
@@ -24,7 +24,7 @@ sift_down(SearchResult *heap, uint32_t count, uint32_t place, SearchResult entry
 	heap[place] = entry;
 }
 
-/* Make a heap whose root is the nearest, in linear time. */
+/* Build a heap whose root is the nearest, in linear time. */
 static void
 turn_heap(TopK *part, MergeCounters *counters)
 {
@@ -33,7 +33,10 @@ turn_heap(TopK *part, MergeCounters *counters)
 	counters->entries += part->count;
 }
 
-/* Offer the nearest of a list that has one left; false if its rest is dropped. */
+/*
+ * Offer the nearest remaining entry of a list; false if the list's rest is
+ * skipped.
+ */
 static bool
 offer_nearest(TopK *result, TopK *part, MergeCounters *counters)
 {

@@ -147,7 +147,7 @@ take_loaded(void *context)
  * Load all rows of the heap, with parallel workers if possible.
  */
 static void
-load_rows(BuildState *build, IndexInfo *info)
+build_load_rows(BuildState *build, IndexInfo *info)
 {
 	int			workers = build_workers(build->heap, build->index, info);
 	BuildShared *alone = palloc0(sizeof(BuildShared));
@@ -493,7 +493,7 @@ write_pending_page(Buffer buffer, const BuildState *build, uint32 superblock, ui
  * Put all rows into lists.
  */
 static void
-fill_lists(BuildState *build)
+build_fill_lists(BuildState *build)
 {
 	ListsBuild	lists = {.index = build->index,
 						 .format = &build->format,
@@ -770,9 +770,9 @@ gpuannbuild(Relation heap, Relation index, IndexInfo *info)
 	build->loaded_room = 1;
 	begin_build(build);
 	write_first_pages(build, MAIN_FORKNUM);
-	load_rows(build, info);
+	build_load_rows(build, info);
 	if (format_has_lists(&build->format))
-		fill_lists(build);
+		build_fill_lists(build);
 	else
 		seeds = link_fed(build);
 	write_last_pages(build, seeds);

@@ -144,7 +144,7 @@ sample_size(const ListsBuild *build, const QuantizerShape *shape)
  * Draw the sample: of each superblock's rows its share, in their order.
  */
 static void
-draw_sample(const ListsBuild *build, Training *training)
+draw_training_sample(const ListsBuild *build, Training *training)
 {
 	const IndexFormat *format = build->format;
 	char	   *vector = palloc(format->vector_bytes);
@@ -185,7 +185,7 @@ train_here(const ListsBuild *build, Training *training)
 	training->count = sample_size(build, &training->task.shape);
 	training->sample = palloc_extended((Size) training->count * build->format->dims * sizeof(float),
 									   MCXT_ALLOC_HUGE);
-	draw_sample(build, training);
+	draw_training_sample(build, training);
 	build_in_threads(local_engine_threads(), train, training);
 	CHECK_FOR_INTERRUPTS();
 	pfree(training->sample);
@@ -205,7 +205,7 @@ leave_server(ListsBuild *build)
 
 /* Choose the number of lists. */
 static void
-choose_lists(ListsBuild *build, const QuantizerShape *shape, uint32 planned)
+choose_list_count(ListsBuild *build, const QuantizerShape *shape, uint32 planned)
 {
 	build->lists->lists = planned;
 	build->lists->lists = count_lists(build);
@@ -228,7 +228,7 @@ train_there(ListsBuild *build, Training *training, uint32 planned)
 						   lists_floats(shape, lists)))
 		return;
 	leave_server(build);
-	choose_lists(build, shape, planned);
+	choose_list_count(build, shape, planned);
 }
 
 /*
@@ -246,7 +246,7 @@ train_lists(ListsBuild *build)
 	/* a mirror without centroids would never get them */
 	if (build->rows == 0 && build->server != NULL)
 		leave_server(build);
-	choose_lists(build, &shape, planned);
+	choose_list_count(build, &shape, planned);
 	if (build->rows == 0)
 		return;
 	training.floats = palloc_extended(lists_floats(&shape, lists->lists) * sizeof(float),
@@ -423,7 +423,7 @@ write_rows(Filling *fill)
 
 /* Put the gathered rows into lists. */
 static void
-fill_lists(Filling *fill)
+fill_gathered(Filling *fill)
 {
 	if (fill->rows->count == 0)
 		return;
@@ -451,7 +451,7 @@ gather_superblock(Filling *fill, uint32 superblock, uint32 from)
 			fill->slots[fill->rows->count++] = slot++;
 		left -= count;
 		if (fill->rows->count == fill->room)
-			fill_lists(fill);
+			fill_gathered(fill);
 	}
 }
 
@@ -477,12 +477,12 @@ fill_here(ListsBuild *build)
 		gather_superblock(&fill, i, skipped);
 		done -= skipped;
 	}
-	fill_lists(&fill);
+	fill_gathered(&fill);
 }
 
 /* Take rows that the server has assigned and encoded. */
 static void
-take_part(Filling *fill, const LinkResult *part)
+fill_take_part(Filling *fill, const LinkResult *part)
 {
 	Size		code_bytes = fill->build->lists->code_bytes;
 
@@ -524,7 +524,7 @@ fetch_lists(ListsBuild *build)
 	rows.codes = palloc_extended((Size) fill.room * lists->code_bytes, MCXT_ALLOC_HUGE);
 	for (; fetched < build->rows && build_server_fetch(build->server, &part);
 		 fetched += part.count)
-		take_part(&fill, &part);
+		fill_take_part(&fill, &part);
 	if (rows.count > 0)
 		write_rows(&fill);
 	lists->built_distance = made.distance / build->rows * fetched;

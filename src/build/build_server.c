@@ -391,7 +391,7 @@ build_fetch(BuildServer *build, FetchArrays arrays, uint32 first, uint32 most, L
  * Fetch the seeds.
  */
 static bool
-fetch_seeds(BuildServer *build, LinkResult *made)
+build_fetch_seeds(BuildServer *build, LinkResult *made)
 {
 	LinkPart	part;
 	int64		count = build_fetch(build, FETCH_SEEDS, 0, SEEDS_MAX, &part);
@@ -553,7 +553,7 @@ build_server_link(BuildServer *build, const uint32 *loaded, LinkResult *made)
 	if (slice->lists != NULL)
 		return take_distance(build, made);
 	build->holds = slots_with_rows(build);
-	return fetch_seeds(build, made);
+	return build_fetch_seeds(build, made);
 }
 
 /* Whether a slot's graph row or list number is valid. */

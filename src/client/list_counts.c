@@ -246,7 +246,7 @@ plan_room(HolderTable *table, uint32 wanted, uint32 *first)
  * if there is one.
  */
 static bool
-make_room(Oid database, uint32 wanted, uint32 *first)
+counts_make_room(Oid database, uint32 wanted, uint32 *first)
 {
 	HolderTable *table = palloc_extended(sizeof(HolderTable), MCXT_ALLOC_NO_OOM);
 	bool		planned;
@@ -280,7 +280,7 @@ list_counts_claim(int entry, uint32 lists)
 		return true;
 	list_counts_release(entry);
 	if (lists == 0 || lists > ENGINE_MAX_LISTS ||
-		(!find_free(wanted, &first) && !make_room(track->key.database, wanted, &first)))
+		(!find_free(wanted, &first) && !counts_make_room(track->key.database, wanted, &first)))
 		return false;
 	range = take_grains(first, lists);
 	for (uint32 i = 0; i < lists; i++)
@@ -330,7 +330,7 @@ list_counts_copy(int entry, double *counts, int64 *counted_at)
 
 /* Ask the server to update a mirror's counts. */
 static void
-ask_server(int entry, uint32 generation)
+counts_ask_server(int entry, uint32 generation)
 {
 	int			channel;
 
@@ -380,7 +380,7 @@ client_list_counts(Relation index, uint64 nonce, uint32 lists, double *counts)
 	if (entry < 0)
 		return false;
 	if (ready && shmem_server_ready(&epoch))
-		ask_server(entry, generation);
+		counts_ask_server(entry, generation);
 
 	LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
 	if (mirror_is_still(entry, identity) && mirror_track(entry)->key.nonce == nonce &&

@@ -71,7 +71,7 @@ check_memory(const ListCodes *codes, uint64 count)
 
 /* Make room for the entries of one more page. */
 static void
-make_room(void *context)
+codes_make_room(void *context)
 {
 	ListCodes  *codes = context;
 
@@ -100,7 +100,7 @@ read_codes(Relation index, const ListFormat *lists, uint32 list, ListCodes *code
 {
 	ListVisitor visitor = {.begin = forget_codes,
 						   .take = take_codes,
-						   .taken = make_room,
+						   .taken = codes_make_room,
 						   .context = codes};
 	uint32		entries = read_list_head(index, list).entries;
 
@@ -193,7 +193,7 @@ count_words(const ListCodes *codes, CoocSets *sets, ListEncoding *encoding)
 
 /* What encoding a list would give; one that has no whole block stays plain. */
 static ListEncoding
-encode_list(Relation index, const ListFormat *lists, uint32 list)
+measure_encoding(Relation index, const ListFormat *lists, uint32 list)
 {
 	ListEncoding encoding = {0};
 	ListCodes	codes;
@@ -239,8 +239,8 @@ mode_name(CoocMode mode)
 
 /* Fill in the row of a list. */
 static void
-fill_row(const ListFormat *lists, const ListEncoding *encoding, uint32 list, CoocMode mode,
-		 Datum *values, bool *nulls)
+encoding_fill_row(const ListFormat *lists, const ListEncoding *encoding, uint32 list, CoocMode mode,
+				  Datum *values, bool *nulls)
 {
 	double		plain = (double) encoding->rows * lists->parts;
 	bool		empty = encoding->rows == 0;
@@ -292,7 +292,7 @@ gpuann_list_encoding(PG_FUNCTION_ARGS)
 		MemoryContext before = MemoryContextSwitchTo(of_list);
 
 		CHECK_FOR_INTERRUPTS();
-		encodings[list] = encode_list(opened.index, &lists, list);
+		encodings[list] = measure_encoding(opened.index, &lists, list);
 		MemoryContextSwitchTo(before);
 		MemoryContextReset(of_list);
 	}
@@ -302,7 +302,7 @@ gpuann_list_encoding(PG_FUNCTION_ARGS)
 		Datum		values[ENCODING_COLUMNS];
 		bool		nulls[ENCODING_COLUMNS];
 
-		fill_row(&lists, &encodings[list], list, mode, values, nulls);
+		encoding_fill_row(&lists, &encodings[list], list, mode, values, nulls);
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}
 	PG_RETURN_NULL();

@@ -133,7 +133,7 @@ gather(CountsState *state)
 
 /* Write the temporary file. */
 static bool
-write_file(const CountsState *state)
+counts_write_file(const CountsState *state)
 {
 	const CountsHeader *header = &state->header;
 	FILE	   *file = AllocateFile(COUNTS_TEMPORARY, PG_BINARY_W);
@@ -163,7 +163,7 @@ counts_save(void)
 		: state.header.entries > 0 || access(COUNTS_FILE, F_OK) == 0)
 	{
 		written_crc = state.header.crc;
-		written = write_file(&state);
+		written = counts_write_file(&state);
 		if (!written)
 			ereport(LOG, (errcode_for_file_access(),
 						  errmsg("could not write \"%s\": %m", COUNTS_TEMPORARY)));
@@ -191,7 +191,7 @@ adds_up(const CountsState *state)
 
 /* Read the file; false if it is missing or invalid. */
 static bool
-read_file(CountsState *state)
+counts_read_file(CountsState *state)
 {
 	CountsHeader *header = &state->header;
 	FILE	   *file = AllocateFile(COUNTS_FILE, PG_BINARY_R);
@@ -225,7 +225,7 @@ counts_restore(void)
 
 	if (!state_allocate(&state))
 		return;
-	if (read_file(&state))
+	if (counts_read_file(&state))
 	{
 		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 		for (uint32 i = 0; i < state.header.entries; first += state.entries[i++].lists)

@@ -262,7 +262,7 @@ check_interval(void)
 
 /* Check the server. Returns the milliseconds until the next check. */
 static int
-check_server(void)
+launcher_check_server(void)
 {
 	int64		now = monotonic_ms();
 	int64		started_ms = launcher.server.started_us / 1000;
@@ -384,7 +384,7 @@ gpuann_launcher_main(Datum arg)
 			handle_reload();
 		}
 		FAULT_POINT("launcher-round");
-		timeout_ms = check_server();
+		timeout_ms = launcher_check_server();
 		timeout_ms = Min(timeout_ms, workers_round());
 		if (gpuann_control->high_water > 0 && monotonic_ms() - launcher.saved_ms >= SAVE_MS)
 		{

@@ -189,7 +189,7 @@ databases_in_need(DatabaseRecord **databases, int64 now)
  * database has just been barred.
  */
 static int
-take_slot(Oid database, int64 now)
+claim_worker_slot(Oid database, int64 now)
 {
 	int			taken = -1;
 
@@ -216,7 +216,7 @@ start_worker(Oid database, int64 now)
 {
 	BackgroundWorker worker;
 	MemoryContext before;
-	int			slot = take_slot(database, now);
+	int			slot = claim_worker_slot(database, now);
 	bool		registered;
 
 	if (slot < 0)

@@ -23,7 +23,7 @@ typedef struct RowReach
 } RowReach;
 
 static uint32_t
-read_row(void *context, uint32_t slot, uint32_t *neighbours)
+reach_read_row(void *context, uint32_t slot, uint32_t *neighbours)
 {
 	SlotState	state;
 
@@ -35,8 +35,8 @@ read_row(void *context, uint32_t slot, uint32_t *neighbours)
  * cache misses overlap.
  */
 static void
-read_rows(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours,
-		  uint32_t *counts)
+reach_read_rows(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours,
+				uint32_t *counts)
 {
 	GraphEdits *edits = ((RowReach *) context)->edits;
 	uint32_t	degree = graph_edits_format(edits)->degree;
@@ -45,12 +45,12 @@ read_rows(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighb
 	{
 		if (i + ROWS_AHEAD < count)
 			graph_edits_expect(edits, slots[i + ROWS_AHEAD]);
-		counts[i] = read_row(context, slots[i], neighbours + (size_t) i * degree);
+		counts[i] = reach_read_row(context, slots[i], neighbours + (size_t) i * degree);
 	}
 }
 
 static bool
-is_wanted(void *context, uint32_t slot)
+reach_is_wanted(void *context, uint32_t slot)
 {
 	uint32		row[ENGINE_MAX_DEGREE];
 	SlotState	state;
@@ -64,7 +64,7 @@ is_wanted(void *context, uint32_t slot)
 }
 
 static uint32_t
-find_near(void *context, uint32_t slot, const SearchResult **found)
+reach_find_near(void *context, uint32_t slot, const SearchResult **found)
 {
 	RowReach   *reach = context;
 	uint32		count = graph_edits_search_alike(reach->edits, slot, reach->ef, reach->candidates);
@@ -78,7 +78,7 @@ find_near(void *context, uint32_t slot, const SearchResult **found)
 }
 
 static void
-write_row(void *context, uint32_t slot, const uint32_t *neighbours, uint32_t count)
+reach_write_row(void *context, uint32_t slot, const uint32_t *neighbours, uint32_t count)
 {
 	graph_edits_set(((RowReach *) context)->edits, slot, neighbours, NULL, count);
 }
@@ -100,11 +100,11 @@ graph_edits_connect(GraphEdits *edits, uint32 linked, Size memory)
 	const IndexFormat *format = graph_edits_format(edits);
 	RowReach	reach = {.edits = edits, .ef = format->ef_construction};
 	ReachAccess access = {.context = &reach,
-						  .row = read_row,
-						  .rows = read_rows,
-						  .wanted = is_wanted,
-						  .near = find_near,
-						  .set = write_row,
+						  .row = reach_read_row,
+						  .rows = reach_read_rows,
+						  .wanted = reach_is_wanted,
+						  .near = reach_find_near,
+						  .set = reach_write_row,
 						  .interrupted = connectivity_interrupted};
 	ReachGraph	graph = {.degree = format->degree};
 	ScratchAllocator allocator = scratch_in(CurrentMemoryContext);

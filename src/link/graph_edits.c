@@ -213,7 +213,7 @@ row_count(const GraphEdits *edits, const uint32 *row)
 
 /* Write a row; entries after its last neighbour become NO_SLOT. */
 static void
-fill_row(const GraphEdits *edits, uint32 *row, const uint32 *neighbours, uint32 count)
+edits_fill_row(const GraphEdits *edits, uint32 *row, const uint32 *neighbours, uint32 count)
 {
 	memcpy(row, neighbours, count * sizeof(uint32));
 	memset(row + count, 0xFF, (edits->format->degree - count) * sizeof(uint32));
@@ -247,7 +247,7 @@ graph_edits_changed(const GraphEdits *edits, uint32 slot, ChangedRow *row)
 
 /* Copy a row of a page; returns the number of neighbours. */
 static uint32
-copy_row(const GraphEdits *edits, uint32 slot, const uint32 *row, uint32 *neighbours)
+edits_copy_row(const GraphEdits *edits, uint32 slot, const uint32 *row, uint32 *neighbours)
 {
 	uint32		count = row_count(edits, row);
 
@@ -273,8 +273,9 @@ page_row(GraphEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
 		return 0;
 	state->live = NodeState(node) == NODE_LIVE;
 	state->version = node->version;
-	return (node->flags & NODE_LINKED) != 0 ? copy_row(edits, slot, node->neighbours, neighbours)
-											: 0;
+	return (node->flags & NODE_LINKED) != 0
+		? edits_copy_row(edits, slot, node->neighbours, neighbours)
+		: 0;
 }
 
 uint32
@@ -307,7 +308,7 @@ graph_edits_get_from(const GraphEdits *edits, uint32 slot, const uint32 *page_ro
 	ChangedRow	row;
 
 	if (!graph_edits_changed(edits, slot, &row))
-		return copy_row(edits, slot, page_row, neighbours);
+		return edits_copy_row(edits, slot, page_row, neighbours);
 	memcpy(neighbours, row.neighbours, row.count * sizeof(uint32));
 	return row.count;
 }
@@ -349,7 +350,7 @@ set_ordered(GraphEdits *edits, uint32 slot, const uint32 *neighbours, uint32 cou
 	uint32	   *row = ordered_row(edits, slot);
 
 	if (row != NULL)
-		fill_row(edits, row, neighbours, count);
+		edits_fill_row(edits, row, neighbours, count);
 	return row != NULL;
 }
 
@@ -432,8 +433,8 @@ ordered_append(GraphEdits *edits, uint32 slot, const uint32 *neighbours, uint32 
 	if (ordered->count == ordered->room ||
 		(ordered->count > 0 && slot <= ordered->slots[ordered->count - 1]))
 		return false;
-	fill_row(edits, ordered->rows + (Size) ordered->count * edits->format->degree, neighbours,
-			 count);
+	edits_fill_row(edits, ordered->rows + (Size) ordered->count * edits->format->degree, neighbours,
+				   count);
 	ordered->slots[ordered->count] = slot;
 	ordered->places[slot] = ordered->count++;
 	return true;
@@ -490,7 +491,7 @@ sorted_rows(GraphEdits *edits)
 
 /* Append a row to the result. */
 static void
-take_row(LinkedRows *rows, uint32 slot, uint32 place)
+result_add_row(LinkedRows *rows, uint32 slot, uint32 place)
 {
 	rows->places[rows->count] = place;
 	rows->slots[rows->count++] = slot;
@@ -521,13 +522,13 @@ take_both(GraphEdits *edits, LinkedRows *rows)
 	{
 		CHECK_FOR_INTERRUPTS();
 		for (; next < ordered->count && ordered->slots[next] < sorted[i]->slot; next++)
-			take_row(rows, ordered->slots[next], next);
-		fill_row(edits, rows->rows + (Size) (ordered->count + i) * degree, sorted[i]->row + 1,
-				 sorted[i]->row[0]);
-		take_row(rows, sorted[i]->slot, ordered->count + i);
+			result_add_row(rows, ordered->slots[next], next);
+		edits_fill_row(edits, rows->rows + (Size) (ordered->count + i) * degree, sorted[i]->row + 1,
+					   sorted[i]->row[0]);
+		result_add_row(rows, sorted[i]->slot, ordered->count + i);
 	}
 	for (; next < ordered->count; next++)
-		take_row(rows, ordered->slots[next], next);
+		result_add_row(rows, ordered->slots[next], next);
 	pfree(sorted);
 	if (ordered->count > 0)
 		pfree(ordered->slots);

@@ -209,7 +209,7 @@ link_hand_over(EngineLoad *load, EngineJob *job)
 
 /* Load all rows. */
 static bool
-load_rows(EngineLoad *load)
+engine_load_rows(EngineLoad *load)
 {
 	uint32		count;
 
@@ -239,7 +239,7 @@ load_rows(EngineLoad *load)
  * pass; state counts them.
  */
 static void
-take_row(EngineLoad *load, uint32 slot, Page page, void *state)
+load_note_row(EngineLoad *load, uint32 slot, Page page, void *state)
 {
 	const NodeRecord *node = page != NULL ? node_record(load->format, page, slot) : NULL;
 	uint32	   *count = state;
@@ -255,14 +255,14 @@ take_row(EngineLoad *load, uint32 slot, Page page, void *state)
 
 /* Load all graph rows. */
 static bool
-load_graph(EngineLoad *load)
+engine_load_graph(EngineLoad *load)
 {
 	for (uint32 first = 0; first < load->rows; first += load->room)
 	{
 		EngineJob	job = {
 			.kind = JOB_GRAPH, .slots = load->part->slots, .rows = load->part->neighbours};
 
-		visit_nodes(load, first, Min(first + load->room, load->rows), take_row, &job.count);
+		visit_nodes(load, first, Min(first + load->room, load->rows), load_note_row, &job.count);
 		if (job.count > 0 && !link_hand_over(load, &job))
 			return false;
 	}
@@ -271,7 +271,7 @@ load_graph(EngineLoad *load)
 
 /* Load the seeds. */
 static bool
-load_seeds(EngineLoad *load, const MetaPage *meta)
+engine_load_seeds(EngineLoad *load, const MetaPage *meta)
 {
 	EngineJob	job = {.kind = JOB_SEEDS};
 	uint32	   *seeds;
@@ -328,7 +328,7 @@ link_in_memory(Relation index, const IndexFormat *format, const LinkPass *pass, 
 	if (load.engine == NULL)
 		return false;
 	load_begin(&load);
-	if (!load_rows(&load) || !load_graph(&load) || !load_seeds(&load, &meta) ||
+	if (!engine_load_rows(&load) || !engine_load_graph(&load) || !engine_load_seeds(&load, &meta) ||
 		!local_engine_run(load.engine, &link))
 	{
 		local_engine_close(load.engine);

@@ -476,7 +476,7 @@ note_lists(ListRemoving *removing, uint32 first, uint32 end)
 
 /* EntryIsGone, for a list with entries of dead slots. */
 static bool
-is_dead(void *context, const PostingEntry *entry)
+entry_is_dead(void *context, const PostingEntry *entry)
 {
 	const ListRemoving *removing = context;
 
@@ -492,7 +492,7 @@ is_needless(void *context, const PostingEntry *entry)
 {
 	ListRemoving *removing = context;
 
-	if (is_dead(context, entry) || entry->slot >= removing->next_fresh ||
+	if (entry_is_dead(context, entry) || entry->slot >= removing->next_fresh ||
 		bit_is_set(removing->met, entry->slot) ||
 		!read_node(removing->index, removing->format, entry->slot, removing->node) ||
 		NodeState(removing->node) != NODE_LIVE || (removing->node->flags & NODE_LINKED) == 0 ||
@@ -536,7 +536,7 @@ remove_entries_once(ListRemoving *removing)
 		if (removing->met != NULL)
 			(void) list_remove(&removing->writer, list, is_needless, removing);
 		else if (bit_is_set(removing->touched, list))
-			(void) list_remove(&removing->writer, list, is_dead, removing);
+			(void) list_remove(&removing->writer, list, entry_is_dead, removing);
 	}
 }
 

@@ -141,7 +141,7 @@ consider_mate(const Batch *batch, uint32 i, uint32 mate, Mates *mates)
  * neighbours are often similar.
  */
 static void
-search_batch(const Batch *batch, uint32 i, Mates *mates)
+search_own_batch(const Batch *batch, uint32 i, Mates *mates)
 {
 	row_vectors_from(graph_edits_vectors(batch->edits), batch->slots[i]);
 	for (uint32 n = 1; n < batch->count; n++)
@@ -179,7 +179,7 @@ link_row(Batch *batch, uint32 i)
 	 * kept for their direction, and displace near neighbours.
 	 */
 	mates.bound = count >= ef ? candidates[ef - 1].distance : INFINITY;
-	search_batch(batch, i, &mates);
+	search_own_batch(batch, i, &mates);
 	for (uint32 n = 0; n < mates.nnearest; n++)
 		add_candidate(candidates, &count, mates.nearest[n].slot, mates.nearest[n].distance);
 	for (uint32 n = 0; n < mates.nequals; n++)
@@ -256,8 +256,8 @@ renew_seeds(SeedSample *sample, const LinkPass *pass, uint32 done, uint32 linked
 
 /* Initialize the sample with the index's seeds. */
 static void
-load_seeds(SeedSample *sample, Relation index, const IndexFormat *format, const MetaPage *meta,
-		   uint32 next_fresh)
+sample_load_seeds(SeedSample *sample, Relation index, const IndexFormat *format,
+				  const MetaPage *meta, uint32 next_fresh)
 {
 	uint32	   *seeds;
 
@@ -322,7 +322,7 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 	batch = make_batch(edits, format, link_memory());
 	if (manner->slice_ms > 0)
 		batch->room = Min(batch->room, SLICE_BATCH);
-	load_seeds(&sample, index, format, &meta, bounds.next_fresh);
+	sample_load_seeds(&sample, index, format, &meta, bounds.next_fresh);
 	for (;;)
 	{
 		uint64		linked = (uint64) meta.linked_slots + done;

@@ -162,7 +162,7 @@ repair_prepare(RepairServer *server, ChannelOp op)
  * Returns the number of rows, or -1 on failure.
  */
 static int64
-take_part(RepairServer *server, uint32 first, TakeRepaired take, void *arg)
+repair_take_part(RepairServer *server, uint32 first, TakeRepaired take, void *arg)
 {
 	Size		row_bytes = server->format->degree * sizeof(uint32);
 	LinkWanted	wanted = {.arrays = FETCH_ROWS, .first = first, .most = server->fetched,
@@ -199,7 +199,7 @@ take_all(RepairServer *server, TakeRepaired take, void *arg)
 		int64		count;
 
 		CHECK_FOR_INTERRUPTS();
-		count = take_part(server, taken, take, arg);
+		count = repair_take_part(server, taken, take, arg);
 		if (count < 0)
 			return false;
 		if (count == 0)

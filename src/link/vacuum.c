@@ -280,7 +280,7 @@ write_repaired(IndexVacuum *vacuum, Repair *repair)
 
 /* RepairAccess: a row, changes included. */
 static uint32
-access_row(void *context, uint32 slot, uint32 *neighbours)
+vacuum_read_row(void *context, uint32 slot, uint32 *neighbours)
 {
 	SlotState	state;
 
@@ -325,7 +325,7 @@ static RepairAccess
 repair_access(Repair *repair)
 {
 	return (RepairAccess){.context = repair,
-						  .row = access_row,
+						  .row = vacuum_read_row,
 						  .dead = access_dead,
 						  .distances = access_distances,
 						  .search = access_search,
@@ -483,7 +483,7 @@ visit_for_repair(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 
 /* Replace dead seeds by sampled slots; returns the new number of seeds. */
 static uint32
-choose_seeds(const IndexVacuum *vacuum, const Repair *repair, uint32 *seeds, uint32 nseeds)
+choose_live_seeds(const IndexVacuum *vacuum, const Repair *repair, uint32 *seeds, uint32 nseeds)
 {
 	uint32		kept = 0;
 	uint32		replaced = 0;
@@ -542,7 +542,7 @@ repair_graph_with(IndexVacuum *vacuum, RepairServer *server)
 
 	repair_by_server(vacuum, &repair, server);
 	for_each_node_page(vacuum, visit_for_repair, &repair);
-	nseeds = choose_seeds(vacuum, &repair, seeds, nseeds);
+	nseeds = choose_live_seeds(vacuum, &repair, seeds, nseeds);
 	graph_edits_seeds(repair.edits, seeds, nseeds);
 	graph_edits_apply_offers(repair.edits);
 	graph_edits_connect(repair.edits, vacuum->ndead, memory);

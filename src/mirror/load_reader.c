@@ -102,7 +102,7 @@ reader_exit(int code, Datum arg)
  * none is free.
  */
 static bool
-take_slot(Oid database)
+claim_reader_slot(Oid database)
 {
 	for (int i = 0; i < GPUANN_MAX_READERS && reader_slot == NULL; i++)
 		if (gpuann_control->readers[i].database == InvalidOid)
@@ -127,7 +127,7 @@ reader_begin(const ReaderOrder *order)
 	reader.progress = &reader_progress;
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	wanted = mirror_is_generation(order->entry, order->generation) &&
-			 !database_barred(order->database) && take_slot(order->database);
+			 !database_barred(order->database) && claim_reader_slot(order->database);
 	reader.key = reader.track->key;
 	reader_progress.load_slots = reader.track->load.slots;
 	LWLockRelease(gpuann_mirror_lock());

@@ -433,7 +433,7 @@ post_piece(MirrorSlice *slice)
 
 /* Keep a row that the engine changed, replacing an earlier version. */
 static void
-keep_row(const MirrorSlice *slice, uint32 slot, const uint32 *row)
+pass_keep_row(const MirrorSlice *slice, uint32 slot, const uint32 *row)
 {
 	uint32	   *kept;
 	bool		found;
@@ -490,7 +490,7 @@ fetch_part(MirrorSlice *slice, uint32 first, bool seeds, uint32 *count)
 		if (slot >= rows)
 			return slice_failed(slice, ENGINE_INVALID,
 								"the server linked a slot that does not exist");
-		keep_row(slice, slot, part.rows + (Size) i * work.degree);
+		pass_keep_row(slice, slot, part.rows + (Size) i * work.degree);
 	}
 	return SLICE_IDLE;
 }
@@ -565,7 +565,7 @@ fetch_piece(MirrorSlice *slice)
 
 /* Fetch the seeds after the last piece. */
 static SliceEnding
-fetch_seeds(MirrorSlice *slice)
+pass_fetch_seeds(MirrorSlice *slice)
 {
 	uint32		count = 1;
 	SliceEnding ending = SLICE_IDLE;
@@ -771,7 +771,7 @@ link_continue(MirrorSlice *slice)
 		return post_piece(slice);
 
 	if (work.done > 0)
-		ending = fetch_seeds(slice);
+		ending = pass_fetch_seeds(slice);
 	if (ending != SLICE_IDLE)
 		return ending;
 	start_writing(slice, whole);

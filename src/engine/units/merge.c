@@ -6,7 +6,7 @@
 
 /* Sift an entry down, in a heap whose root is the nearest. */
 static void
-sift_down(SearchResult *heap, uint32_t count, uint32_t place, SearchResult entry)
+nearest_sift_down(SearchResult *heap, uint32_t count, uint32_t place, SearchResult entry)
 {
 	for (;;)
 	{
@@ -29,7 +29,7 @@ static void
 turn_heap(TopK *part, MergeCounters *counters)
 {
 	for (uint32_t i = part->count / 2; i-- > 0;)
-		sift_down(part->heap, part->count, i, part->heap[i]);
+		nearest_sift_down(part->heap, part->count, i, part->heap[i]);
 	counters->entries += part->count;
 }
 
@@ -49,7 +49,7 @@ offer_nearest(TopK *result, TopK *part, MergeCounters *counters)
 	counters->pushes++;
 	part->count--;
 	if (part->count > 0)
-		sift_down(part->heap, part->count, 0, part->heap[part->count]);
+		nearest_sift_down(part->heap, part->count, 0, part->heap[part->count]);
 	return part->count > 0;
 }
 

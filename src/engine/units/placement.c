@@ -195,7 +195,7 @@ threshold_for(const UnitPlacement *placement, uint32_t list, const ListLoad *loa
 
 /* Find units for the copies of a list, round robin from the cursor. */
 static EngineStatus
-place_list(UnitPlacement *placement, uint32_t list, const ListLoad *load, uint32_t *cursor)
+place_list_copies(UnitPlacement *placement, uint32_t list, const ListLoad *load, uint32_t *cursor)
 {
 	uint32_t	copies = placement_copies(placement, load);
 	double		share = work_of(load) / copies;
@@ -410,7 +410,7 @@ place_spare(UnitPlacement *placement, const ListLoad *lists, Ranked *order)
 
 /* Place all lists in the order of their work. */
 static EngineStatus
-place_all(UnitPlacement *placement, const PlacementSpec *spec, Ranked *order, EngineError *error)
+place_all_lists(UnitPlacement *placement, const PlacementSpec *spec, Ranked *order, EngineError *error)
 {
 	uint32_t	cursor = 0;
 	double		total = 0;
@@ -425,7 +425,7 @@ place_all(UnitPlacement *placement, const PlacementSpec *spec, Ranked *order, En
 		const ListLoad *load = &spec->lists[list];
 		EngineStatus status = spec->copies == COPIES_SCATTERED
 			? place_scattered(placement, list, load)
-			: place_list(placement, list, load, &cursor);
+			: place_list_copies(placement, list, load, &cursor);
 
 		if (status == ENGINE_UNSUPPORTED)
 			engine_error(error, status,
@@ -481,7 +481,7 @@ place_with(const PlacementSpec *spec, CopyRule rule, Ranked *order, EngineError 
 		return NULL;
 	}
 	placement->copies = rule;
-	if (place_all(placement, spec, order, error) == ENGINE_OK)
+	if (place_all_lists(placement, spec, order, error) == ENGINE_OK)
 		return placement;
 	placement_free(placement);
 	return NULL;

@@ -1,7 +1,6 @@
 /*
  * gpuann.c
- *		The module: what is done when it is loaded, and the handler of the
- *		access method.
+ *		The module: _PG_init() and the access method's handler.
  */
 #include "base/handler.h"
 
@@ -87,9 +86,9 @@ gpuannproperty(Oid index, int attribute, IndexAMProperty property, const char *n
  * The access method.
  *
  * A scan gives rows in order of distance, forward, one at a time: no bitmap, no
- * marks. It wants no qual (amoptionalkey), and cannot prove that no row was
- * missed to a serializable transaction, so the whole index is locked there
- * (ampredlocks false).
+ * marks. It needs no qual (amoptionalkey). An approximate scan may miss rows,
+ * so predicate locks on what it returned would not detect all conflicts; a
+ * serializable transaction locks the whole index (ampredlocks false).
  */
 PG_FUNCTION_INFO_V1(gpuannhandler);
 Datum
@@ -121,8 +120,8 @@ gpuannhandler(PG_FUNCTION_ARGS)
 	am->amcanbuildparallel = true;
 #endif
 	/*
-	 * An index is vacuumed by one process; cleanup, which links what is
-	 * pending, is worth a worker if no bulk deletion came before.
+	 * One process vacuums an index. Cleanup links pending rows, which is worth
+	 * a parallel worker if no bulk deletion came before.
 	 */
 	am->amparallelvacuumoptions =
 		VACUUM_OPTION_PARALLEL_BULKDEL | VACUUM_OPTION_PARALLEL_COND_CLEANUP;

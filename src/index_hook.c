@@ -1,10 +1,10 @@
 /*
  * index_hook.c
- *		Hints for CREATE INDEX and ALTER INDEX, where PostgreSQL asks the access
- *		method too late or not at all.
+ *		ProcessUtility hook with hints for CREATE INDEX and ALTER INDEX, where
+ *		PostgreSQL calls the access method too late or not at all.
  *
- * A hook sees nothing in a session that has not loaded the library: one without
- * it in shared_preload_libraries whose first statement this is.
+ * If the library is not in shared_preload_libraries, the hook is not installed
+ * in sessions that have not loaded it yet.
  */
 #include "base/handler.h"
 
@@ -45,7 +45,7 @@ refuse_sparsevec(const IndexStmt *statement)
 	}
 }
 
-/* Options that only a build heeds. */
+/* Options that only a build uses. */
 static const char *const graph_options[] = {"m", "ef_construction"};
 static const char *const lists_options[] = {"method", "lists", "quantizer", "code_bits", "pq_m"};
 
@@ -70,7 +70,7 @@ changes_options(const AlterTableStmt *statement, const char *const *names, int c
 	return false;
 }
 
-/* Whether a statement changes options that only a build heeds. */
+/* Whether a statement changes options that only a build uses. */
 static bool
 changes_build_options(const AlterTableStmt *statement)
 {
@@ -79,10 +79,10 @@ changes_build_options(const AlterTableStmt *statement)
 }
 
 /*
- * Say that what was altered is heeded by the next build only. The statement
- * that has altered the index holds a stronger lock until the transaction ends;
- * a lock is taken all the same, because the name may mean another relation by
- * now. Its pages are not read: they may be what a REINDEX is to repair.
+ * Report that the new options take effect at the next REINDEX. The statement's
+ * own lock is held until the transaction ends, but the index is locked again
+ * here, because its name may refer to another relation by now. Its pages are
+ * not read, because they may be damaged, and REINDEX is to repair them.
  */
 static void
 tell_of_reindex(const AlterTableStmt *statement)

@@ -1,7 +1,7 @@
 /*
  * insert.c
- *		Inserting a row: append it, tell who mirrors the index, link if nobody
- *		else does. No graph search.
+ *		aminsert: append the row, wake the mirror's worker, and link pending
+ *		rows if no other process does. No graph search.
  */
 #include "base/handler.h"
 

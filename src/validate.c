@@ -1,7 +1,7 @@
 /*
  * validate.c
- *		amvalidate: whether an operator class holds what the access method
- *		needs, with the right signatures.
+ *		amvalidate: whether an operator class has the operators and support
+ *		functions that the access method needs, with the right signatures.
  */
 #include "base/handler.h"
 
@@ -24,7 +24,7 @@ typedef struct Examined
 {
 	Oid			opclass;
 	Oid			family;
-	Oid			type;			/* what it indexes */
+	Oid			type;			/* the type it indexes */
 	char	   *name;
 	bool		valid;
 	Oid			operator;		/* for its own type */
@@ -33,7 +33,7 @@ typedef struct Examined
 } Examined;
 
 /*
- * Say what is wrong.
+ * Report a defect.
  */
 #define INVALID(examined, ...) \
 	do { \
@@ -134,8 +134,8 @@ examine_family(Examined *examined)
 }
 
 /*
- * Examine whether operator and type are those that support function 2 speaks
- * of: others would be indexed as what they are not.
+ * Examine whether operator and type are those that support function 2
+ * describes; others would be interpreted wrongly.
  */
 static void
 examine_meaning(Examined *examined)

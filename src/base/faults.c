@@ -1,7 +1,7 @@
 /*
  * faults.c
- *		Points at which a test makes this code crash, fail or wait, and measures
- *		how long it cannot be cancelled; in test builds only. See faults.h.
+ *		Fault injection points, and a meter of the longest time without an
+ *		interrupt check; in test builds only. See faults.h.
  */
 #include "postgres.h"
 
@@ -35,15 +35,15 @@ typedef enum FaultAction
 	FAULT_DELAY
 } FaultAction;
 
-/* What is armed in this process. */
+/* The fault armed in this process. */
 typedef struct Fault
 {
 	FaultAction action;
 	char		point[NAMEDATALEN];
-	int			n;				/* times to come, this one included; milliseconds */
+	int			n;				/* remaining passes until it acts; or milliseconds */
 } Fault;
 
-/* A place in the sources where a cancel is heeded. */
+/* A place in the sources where interrupts are processed. */
 typedef struct WorkPlace
 {
 	const char *file;
@@ -131,8 +131,7 @@ show_longest_work(void)
 }
 
 /*
- * Come to a place where a cancel is heeded, if none of our callers has put that
- * off.
+ * Called at each CHECK_FOR_INTERRUPTS(); counts unless interrupts are held off.
  */
 void
 work_point(const char *file, int line)
@@ -185,8 +184,8 @@ faults_define_setting(void)
 }
 
 /*
- * Say where we are, and wait until a test lets us go on; under a content lock
- * cancels have to wait too.
+ * Create the point's file, and wait until a test has removed it. Under a
+ * content lock interrupts are held off, so cancels wait too.
  */
 static void
 wait_at(const char *point)
@@ -222,7 +221,7 @@ end_of_wal(void)
 	return next % XLOG_BLCKSZ == SizeOfXLogShortPHD ? next - SizeOfXLogShortPHD : next;
 }
 
-/* Come to a point. */
+/* Reach a fault point, and act if it is armed. */
 void
 fault_point(const char *point)
 {

@@ -1,7 +1,7 @@
 /*
  * options.c
- *		Index options, the settings of scans and inserts, and what an index is
- *		of.
+ *		Index options, the settings of scans and inserts, and the type
+ *		information of an index.
  */
 #include "base/base.h"
 
@@ -188,7 +188,7 @@ gpuann_options_init(void)
 					   GPUANN_METHOD_GRAPH, gettext_noop("Valid values are \"graph\" and \"ivfpq\"."),
 					   AccessExclusiveLock);
 
-	/* These say how scans go about it, and change nothing in the pages. */
+	/* Options of scans, which do not affect pages. */
 	add_int_reloption(gpuann_relopt_kind, "ef_search",
 					  "Breadth of the search, unless gpuann.ef_search is set", GPUANN_UNSET,
 					  GPUANN_MIN_EF_SEARCH, GPUANN_MAX_EF_SEARCH, ShareUpdateExclusiveLock);
@@ -393,7 +393,8 @@ gpuann_effective_probes(Relation index, uint32 lists, double ef)
 }
 
 /*
- * What an index is of: asked of its operator class.
+ * The type information of an index, from support function 2 of its operator
+ * class.
  */
 const GpuannTypeInfo *
 gpuann_type_info(Relation index)

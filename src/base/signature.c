@@ -5,8 +5,8 @@
  * The library that is loaded and the extension's SQL version can differ: a
  * preloaded library stays until PostgreSQL is restarted, though ALTER EXTENSION
  * UPDATE was run, and a new one serves databases where it was not. A C function
- * that reads arguments or fills columns which are not there brings the server
- * down, so each looks first.
+ * that reads arguments or fills columns that its declaration lacks crashes the
+ * backend, so each function checks its declaration first.
  */
 #include "postgres.h"
 

@@ -1,7 +1,6 @@
 /*
  * signature.h
- *		What SQL says about a function of ours, compared with what the library's
- *		code does.
+ *		Check that a C function's SQL declaration matches the library's code.
  */
 #ifndef GPUANN_SIGNATURE_H
 #define GPUANN_SIGNATURE_H

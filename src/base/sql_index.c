@@ -1,7 +1,7 @@
 /*
  * sql_index.c
- *		Opening the index that a SQL function was given: who may, and as whom
- *		its functions run.
+ *		Open the index that a SQL function was given: privilege checks, and the
+ *		user as whom its expressions are evaluated.
  */
 #include "postgres.h"
 
@@ -168,8 +168,9 @@ become_owner(SqlIndex *opened)
 }
 
 /*
- * Open and lock table and index. The table first, as everybody else does;
- * privileges before any lock that could disturb others.
+ * Open and lock table and index. The table is locked first, the lock order of
+ * PostgreSQL; privileges are checked before any lock that could block other
+ * sessions.
  */
 void
 sql_index_open(Oid oid, LOCKMODE mode, SqlIndexUse use, SqlIndex *opened)
@@ -191,7 +192,7 @@ sql_index_open(Oid oid, LOCKMODE mode, SqlIndexUse use, SqlIndex *opened)
 	opened->heap = try_table_open(heap, mode);
 	if (opened->heap == NULL)
 		report_dropped(oid);
-	/* Before the index: opening one may evaluate its expressions. */
+	/* Before opening the index, which may evaluate its expressions. */
 	become_owner(opened);
 	opened->index = try_relation_open(oid, mode);
 	if (opened->index == NULL)
@@ -220,7 +221,7 @@ sql_index_open(Oid oid, LOCKMODE mode, SqlIndexUse use, SqlIndex *opened)
 		report_dropped(oid);
 }
 
-/* Be the caller again. */
+/* Close the index, and restore the calling user. */
 void
 sql_index_close(SqlIndex *opened)
 {

@@ -1,7 +1,7 @@
 /*
  * sql_index.h
- *		Opening the index that a SQL function was given: who may, and as whom
- *		its functions run.
+ *		Open the index that a SQL function was given: privilege checks, and the
+ *		user as whom its expressions are evaluated.
  */
 #ifndef GPUANN_SQL_INDEX_H
 #define GPUANN_SQL_INDEX_H
@@ -10,7 +10,9 @@
 
 #include "utils/snapshot.h"
 
-/* What a function is about to do with an index, and so who may call it. */
+/*
+ * How a function uses an index, which determines the privileges that it needs.
+ */
 typedef enum SqlIndexUse
 {
 	SQL_INDEX_MAINTAIN,			/* write or load: the owner, MAINTAIN on the table, pg_maintain */

@@ -1,7 +1,7 @@
 /*
  * types.c
  *		The types that can be indexed: support function 2 of each operator
- *		class, and what of a value is indexed.
+ *		class, and access to the elements of values.
  */
 #include "base/base.h"
 

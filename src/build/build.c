@@ -1,9 +1,9 @@
 /*
  * build.c
- *		CREATE INDEX: the rows are appended to pages and fed to an engine, which
- *		makes the graph: the server's, if that has a device and room for them,
- *		else a CPU engine in this process. Lists are made by the server's engine
- *		or by threads.
+ *		CREATE INDEX: append the rows to pages and feed them to an engine, which
+ *		links the graph: the server's, if it is on a GPU and has room, else a
+ *		CPU engine in this process. Lists are trained and encoded by the
+ *		server's engine or by threads.
  *
  * The pages are written through buffers; vector pages are logged as they are
  * filled, all others once at the end. The engine in this process holds as many
@@ -43,8 +43,9 @@ typedef struct BuildState
 	double		expected_rows;
 	double		heap_rows;
 	MemoryContext memory;
-	BuildServer *server;		/* NULL: the graph or lists are made in this process */
-	BuildEngine *engine;		/* NULL: the server's does */
+	BuildServer *server;		/* NULL: this process links the graph, or trains and encodes lists
+								 */
+	BuildEngine *engine;		/* NULL: the server links */
 
 	/* rows in pages */
 	uint32		rows;
@@ -58,7 +59,7 @@ typedef struct BuildState
 	uint32		unlinked;
 	uint32		unlinked_from;
 
-	/* what joins the free list */
+	/* slots to put on the free list */
 	uint32		free_head;
 	uint32		free_count;
 	uint32		next_fresh;
@@ -68,7 +69,7 @@ typedef struct BuildState
 } BuildState;
 
 /*
- * Go on without the server: a graph is made in this process, from the first row
+ * Continue without the server: this process links the graph, from the first row
  * on. Lists need no engine here.
  */
 static void
@@ -102,7 +103,7 @@ build_feed(BuildState *build, uint32 superblock, uint32 rows)
 }
 
 /*
- * Everything has been fed.
+ * End feeding: all superblocks are loaded.
  */
 static void
 end_feeding(BuildState *build)
@@ -114,8 +115,8 @@ end_feeding(BuildState *build)
 }
 
 /*
- * Take over what has been loaded since the last call, and feed what can be fed:
- * superblocks in order, for slots ascend in the engine.
+ * Collect the superblocks loaded since the last call, and feed those that are
+ * next in order, because slots ascend in the engine.
  */
 static void
 take_loaded(void *context)
@@ -143,10 +144,10 @@ take_loaded(void *context)
 }
 
 /*
- * Load all rows of the heap, with workers if there may be any.
+ * Load all rows of the heap, with parallel workers if possible.
  */
 static void
-load_rows(BuildState *build, IndexInfo *info)
+build_load_rows(BuildState *build, IndexInfo *info)
 {
 	int			workers = build_workers(build->heap, build->index, info);
 	BuildShared *alone = palloc0(sizeof(BuildShared));
@@ -186,8 +187,8 @@ load_rows(BuildState *build, IndexInfo *info)
 }
 
 /*
- * Write graph rows of an engine, which are sorted by slot, into the node pages;
- * so many were written before.
+ * Write an engine's graph rows, which are sorted by slot, into the node pages;
+ * `before` counts those written earlier, for progress.
  */
 static void
 write_graph_rows(BuildState *build, const LinkResult *link, uint32 written)
@@ -218,8 +219,8 @@ write_graph_rows(BuildState *build, const LinkResult *link, uint32 written)
 }
 
 /*
- * Take back graph rows that were written before the server failed: who begins
- * again may not have memory for all rows.
+ * Undo graph rows written before the server failed: this process links again
+ * from the first row, and may not have memory for all rows.
  */
 static void
 unwrite_graph_rows(BuildState *build)
@@ -249,8 +250,8 @@ unwrite_graph_rows(BuildState *build)
 }
 
 /*
- * Write the seeds, in good order; if there is not room for all, the first,
- * which are spread over the graph as all are. Returns how many.
+ * Write the seeds, ordered; if there is not room for all, the first ones, which
+ * are spread over the graph like all seeds. Returns their number.
  */
 static uint32
 write_seeds(BuildState *build, const LinkResult *link)
@@ -278,7 +279,7 @@ write_seeds(BuildState *build, const LinkResult *link)
 }
 
 /*
- * Have the server link all rows, and write what it made. False: nothing is
+ * Have the server link all rows, and write the result. False: nothing is
  * written.
  */
 static bool
@@ -309,8 +310,8 @@ link_on_server(BuildState *build, uint32 *seeds)
 }
 
 /*
- * Link what the engine has, and write it. Returns the number of seeds; rows
- * stay on the list if memory does not suffice.
+ * Link the engine's rows, and write the result. Returns the number of seeds;
+ * rows stay on the pending list if memory does not suffice.
  */
 static uint32
 link_fed(BuildState *build)
@@ -339,8 +340,8 @@ link_fed(BuildState *build)
 }
 
 /*
- * Make what a superblock has left, from place `rows` on, free slots: their
- * records, and pages for their vectors.
+ * Put a superblock's unused slots, from number `rows` on, on the free list:
+ * write their records, and initialize pages for their vectors.
  */
 static void
 free_leftover(BuildState *build, uint32 superblock, uint32 rows)
@@ -352,8 +353,9 @@ free_leftover(BuildState *build, uint32 superblock, uint32 rows)
 	PageLog		log;
 
 	/*
-	 * From the last to the first, so that they are taken from the first on:
-	 * vector pages are filled without gaps, as the check expects.
+	 * From last to first, because the free list is a stack: inserts then take
+	 * the first ones first, and vector pages are filled without gaps, as
+	 * gpuann_check expects.
 	 */
 	for (uint32 slot = first_slot + format->superblock_slots; slot-- > first_slot + rows;)
 	{
@@ -374,14 +376,14 @@ free_leftover(BuildState *build, uint32 superblock, uint32 rows)
 		memset(node, 0, sizeof(NodeRecord));
 		ItemPointerSetInvalid(&node->tid);
 		node->flags = NODE_FREE;
-		node->version = 1;		/* never used, but a version there must be */
+		node->version = 1;		/* never used, but versions start at 1 */
 		*graph_row(format, BufferGetPage(buffer), slot) = build->free_head;
 		build->free_head = slot;
 		build->free_count++;
 	}
 	if (BufferIsValid(buffer))
 		UnlockReleaseBuffer(buffer);
-	/* a page that a row of ours has reached is there */
+	/* initialized already if the vector of a loaded row reaches it */
 	page_log_begin(&log, build->index, RelationNeedsWAL(build->index));
 	if (place.offset > 0)
 		vector_place_next(format, &place);
@@ -396,8 +398,8 @@ free_leftover(BuildState *build, uint32 superblock, uint32 rows)
 }
 
 /*
- * Free what workers left of their last superblocks. What the last superblock
- * has left stays fresh.
+ * Free the unused slots of the superblocks that processes filled last. Those of
+ * the index's last superblock stay fresh.
  */
 static void
 free_leftovers(BuildState *build)
@@ -440,7 +442,7 @@ list_unlinked(const BuildState *build, Page page, uint32 *slot)
 }
 
 /*
- * The pending page that is the newest when all rows that are not linked have
+ * The superblock whose pending page is the newest after all unlinked rows have
  * been listed.
  */
 static uint32
@@ -450,8 +452,8 @@ newest_pending(const BuildState *build)
 }
 
 /*
- * Write a superblock's pending page; superblocks come in order. Rows that are
- * not linked, from *slot on, are listed one after another.
+ * Write a superblock's pending page; called in order of superblocks. Lists
+ * unlinked rows from *slot on.
  */
 static void
 write_pending_page(Buffer buffer, const BuildState *build, uint32 superblock, uint32 *slot)
@@ -491,7 +493,7 @@ write_pending_page(Buffer buffer, const BuildState *build, uint32 superblock, ui
  * Put all rows into lists.
  */
 static void
-fill_lists(BuildState *build)
+build_fill_lists(BuildState *build)
 {
 	ListsBuild	lists = {.index = build->index,
 						 .format = &build->format,
@@ -533,8 +535,8 @@ write_meta(Buffer buffer, const BuildState *build, uint64 nonce, uint32 seeds)
 }
 
 /*
- * Make metapage, the pages before the first superblock and, for an empty index, the first pending page. In
- * the init fork they are logged at once.
+ * Create the metapage, the pages before the first superblock and, for an empty
+ * index, the first pending page. In the init fork they are logged at once.
  */
 static void
 write_first_pages(BuildState *build, ForkNumber fork)
@@ -572,7 +574,7 @@ write_first_pages(BuildState *build, ForkNumber fork)
 }
 
 /*
- * Write pending pages and metapage, when everything else is in place.
+ * Write pending pages and metapage, after everything else.
  */
 static void
 write_last_pages(BuildState *build, uint32 seeds)
@@ -648,9 +650,8 @@ log_pages(BuildState *build)
 }
 
 /*
- * Check what is to be indexed, and lay out its pages. What options leave open of
- * lists is as a GPU likes it, if the server has one that serves the index, or as
- * pages do.
+ * Check column and options, and compute the page layout. Defaults of list
+ * options depend on whether a GPU will serve the index.
  */
 static void
 plan_format(BuildState *build, bool served)
@@ -681,7 +682,7 @@ init_build(BuildState *build, Relation heap, Relation index, double expected_row
 }
 
 /*
- * Plan the index and choose who makes its graph or lists.
+ * Plan the index, and choose the engine of the build.
  */
 static void
 begin_build(BuildState *build)
@@ -700,8 +701,8 @@ begin_build(BuildState *build)
 }
 
 /*
- * Link over pages the rows that did not fit into memory, and say what would
- * have sufficed.
+ * Link over pages the rows that did not fit into memory, and report how much
+ * memory would have sufficed.
  */
 static void
 link_rest(BuildState *build)
@@ -719,15 +720,16 @@ link_rest(BuildState *build)
 	build_phase(BUILD_PHASE_PAGES, build->unlinked);
 
 	/*
-	 * Without the linker lock: nobody else can have this file open, and a
-	 * worker that links the one before it would never let go.
+	 * Without the linker lock: no other process can have this file open, and a
+	 * worker that links the index's previous file may hold the lock until this
+	 * transaction ends.
 	 */
 	link_pending_telling(build->index, index_format(build->index), build_progress);
 	build_progress(build->unlinked);
 }
 
 /*
- * The number of rows that the heap seems to have.
+ * Estimated number of rows of the heap.
  */
 static double
 estimate_rows(Relation heap)
@@ -757,7 +759,7 @@ gpuannbuild(Relation heap, Relation index, IndexInfo *info)
 
 	if (RelationGetNumberOfBlocks(index) != 0)
 		elog(ERROR, "index \"%s\" already contains data", RelationGetRelationName(index));
-	/* What was cached is of a file that is gone. */
+	/* rd_amcache is of the previous file. */
 	if (index->rd_amcache != NULL)
 		pfree(index->rd_amcache);
 	index->rd_amcache = NULL;
@@ -768,9 +770,9 @@ gpuannbuild(Relation heap, Relation index, IndexInfo *info)
 	build->loaded_room = 1;
 	begin_build(build);
 	write_first_pages(build, MAIN_FORKNUM);
-	load_rows(build, info);
+	build_load_rows(build, info);
 	if (format_has_lists(&build->format))
-		fill_lists(build);
+		build_fill_lists(build);
 	else
 		seeds = link_fed(build);
 	write_last_pages(build, seeds);

@@ -1,12 +1,12 @@
 /*
  * build_engine.c
- *		The engine of a build: a CPU engine in the leader, which is fed with
- *		rows from the pages and makes the graph.
+ *		The engine of a build: a CPU engine in the leader, which gets the rows
+ *		from the pages and links the graph.
  *
- * It holds as many rows as maintenance_work_mem allows. Its threads know
+ * It holds as many rows as maintenance_work_mem allows. Its threads call
  * nothing of PostgreSQL, and end with the memory context in which it was
- * opened, on error and cancel too. While the engine takes in one superblock the
- * next is copied from its pages.
+ * opened, also after an error or cancel. While the engine appends one
+ * superblock, the next is copied from its pages.
  */
 #include "postgres.h"
 
@@ -17,21 +17,21 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-#define ENGINE_CHUNK_MB		5		/* memory that the engine takes at once, and its tables */
+#define ENGINE_CHUNK_MB		5		/* the engine's unit of allocation, and its tables */
 
 struct BuildEngine
 {
 	Relation	index;
 	const IndexFormat *format;
-	LocalEngine *engine;		/* NULL: there is no memory even for an empty one */
+	LocalEngine *engine;		/* NULL: not enough memory even for an empty one */
 
 	char	   *batches[2];		/* rows of a superblock: one in flight, one being filled */
 	int			filling;
-	uint32		in_flight;		/* rows of the job in flight; 0: none is */
+	uint32		in_flight;		/* rows of the job in flight; 0: none */
 	uint32		flight_end;		/* slots below this are in the engine when the job is done */
-	uint32	   *versions;		/* of a batch: all 1 */
+	uint32	   *versions;		/* versions of a batch: all 1 */
 
-	bool		feeding;		/* there is room for more */
+	bool		feeding;		/* false once memory is used up */
 	uint32		most;			/* rows that fit into maintenance_work_mem */
 	uint32		rows;			/* in the engine */
 	uint32		end;			/* rows in slots below this are in the engine */
@@ -45,8 +45,8 @@ build_engine_close(BuildEngine *build)
 }
 
 /*
- * Memory that a row takes in the engine: vector, graph row and its distances
- * or, later, its copy in the result; what is kept beside.
+ * Memory of a row in the engine: vector, graph row with its distances or,
+ * later, its copy in the result, and other data.
  */
 static double
 row_memory(const IndexFormat *format)
@@ -80,8 +80,8 @@ build_engine_open(Relation index, const IndexFormat *format, double expected_row
 	build->most = (uint32) Min(limit / row_memory(format), (double) ENGINE_MAX_SLOTS);
 	capacity = Max((uint32) Min(expected_rows * 1.1, (double) build->most), 1);
 	/*
-	 * The estimate of rows may be far too high: a mirror grows, so begin with
-	 * what there is room for.
+	 * The estimated number of rows may be far too high. A mirror can grow, so
+	 * start with a size that fits.
 	 */
 	do
 		build->engine = local_engine_open(index, format, capacity, limit);
@@ -97,7 +97,7 @@ build_engine_open(Relation index, const IndexFormat *format, double expected_row
 }
 
 /*
- * Let the rows in flight arrive.
+ * Wait for the append in flight.
  */
 static void
 finish_append(BuildEngine *build)
@@ -139,8 +139,8 @@ build_copy_vectors(Relation index, const IndexFormat *format, uint32 first, uint
 }
 
 /*
- * Feed the rows of the next superblock, as long as memory lasts. Superblocks
- * come in order.
+ * Append the rows of the next superblock, as long as memory suffices. Called in
+ * order of superblocks.
  */
 void
 build_engine_feed(BuildEngine *build, uint32 superblock, uint32 rows)
@@ -188,7 +188,7 @@ build_engine_fed(BuildEngine *build)
 }
 
 /*
- * The slot from which on rows are not in the engine, and how many rows are.
+ * The first slot that is not in the engine, and the number of rows in it.
  */
 uint32
 build_engine_end(const BuildEngine *build)
@@ -203,8 +203,8 @@ build_engine_rows(const BuildEngine *build)
 }
 
 /*
- * Link what the engine has. False, and then it has nothing, if memory does not
- * suffice; else *link is valid until the engine is closed.
+ * Link the engine's rows. Returns false, and then has no rows, if memory does
+ * not suffice; else *link is valid until the engine is closed.
  */
 bool
 build_engine_link(BuildEngine *build, LinkResult *link)

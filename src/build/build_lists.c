@@ -1,13 +1,12 @@
 /*
  * build_lists.c
- *		CREATE INDEX with lists: centroids and codebook from a sample of the
- *		rows, then every row into its list.
+ *		CREATE INDEX with lists: train centroids and codebook on a sample, then
+ *		put every row into its list.
  *
  * The rows are in their pages already. Threads train, assign and encode, or the
  * server's engine if it has the rows; this process reads and writes the pages,
  * which are logged at the end of the build. Both give the same lists and codes
- * of the same centroids: what the server leaves undone when it fails is done
- * here.
+ * for the same centroids, so this process can continue after the server fails.
  */
 #include "postgres.h"
 
@@ -41,8 +40,8 @@ build_bytes(void)
 /* ---- the number of lists ---- */
 
 /*
- * Rows of a sample for which there is memory beside what training takes for so
- * many lists.
+ * Number of sample rows that fit into memory besides what training this many
+ * lists takes.
  */
 static double
 sample_room(const ListsBuild *build, const QuantizerShape *shape, uint32 lists)
@@ -59,8 +58,8 @@ sample_room(const ListsBuild *build, const QuantizerShape *shape, uint32 lists)
 }
 
 /*
- * Whether there is memory for so many lists: to train them on a row each, or
- * for what the server has learned.
+ * Whether memory suffices for this many lists: to train them on a row each, or
+ * for the server's result.
  */
 static bool
 lists_fit(const ListsBuild *build, const QuantizerShape *shape, uint32 lists)
@@ -70,8 +69,8 @@ lists_fit(const ListsBuild *build, const QuantizerShape *shape, uint32 lists)
 }
 
 /*
- * Lists of the rows that there are: not more than were planned, nor than the
- * posting pages have room for, one page of each being filled in part.
+ * Number of lists for the actual rows: at most as planned, and as the posting
+ * pages have room for, one page of each list being partly filled.
  */
 static uint32
 count_lists(const ListsBuild *build)
@@ -87,14 +86,14 @@ count_lists(const ListsBuild *build)
 	if (pages <= full)
 		return 1;
 	most = (uint32) Min(Min(build->lists->lists, most), pages - full);
-	/* Who asks for a number gets it, or an error. */
+	/* An explicit number is used, or is an error. */
 	if (options == NULL || options->lists <= 0)
 		while (most > 1 && !lists_fit(build, &shape, most))
 			most -= (most + 7) / 8;
 	return most;
 }
 
-/* Say so if there are fewer lists than the option asks for. */
+/* Report if there are fewer lists than the option says. */
 static void
 tell_of_few_lists(const ListsBuild *build)
 {
@@ -120,7 +119,7 @@ typedef struct Training
 	EngineStatus status;
 } Training;
 
-/* Rows to be trained on. */
+/* Number of rows to train on. */
 static double
 sample_wanted(const QuantizerShape *shape, uint32 lists)
 {
@@ -131,7 +130,7 @@ sample_wanted(const QuantizerShape *shape, uint32 lists)
 	return wanted;
 }
 
-/* The same, but as many as memory holds, with what k-means takes. */
+/* The same, limited by memory, of which k-means needs a part. */
 static uint32
 sample_size(const ListsBuild *build, const QuantizerShape *shape)
 {
@@ -145,7 +144,7 @@ sample_size(const ListsBuild *build, const QuantizerShape *shape)
  * Draw the sample: of each superblock's rows its share, in their order.
  */
 static void
-draw_sample(const ListsBuild *build, Training *training)
+draw_training_sample(const ListsBuild *build, Training *training)
 {
 	const IndexFormat *format = build->format;
 	char	   *vector = palloc(format->vector_bytes);
@@ -167,7 +166,7 @@ draw_sample(const ListsBuild *build, Training *training)
 	pfree(vector);
 }
 
-/* In threads: centroids, then the codebook. */
+/* Main function of the training threads: centroids, then the codebook. */
 static void
 train(const TrainControl *control, void *arg)
 {
@@ -186,7 +185,7 @@ train_here(const ListsBuild *build, Training *training)
 	training->count = sample_size(build, &training->task.shape);
 	training->sample = palloc_extended((Size) training->count * build->format->dims * sizeof(float),
 									   MCXT_ALLOC_HUGE);
-	draw_sample(build, training);
+	draw_training_sample(build, training);
 	build_in_threads(local_engine_threads(), train, training);
 	CHECK_FOR_INTERRUPTS();
 	pfree(training->sample);
@@ -196,7 +195,7 @@ train_here(const ListsBuild *build, Training *training)
 							   RelationGetRelationName(build->index))));
 }
 
-/* The server has failed: what is left is done here. */
+/* The server has failed: continue in this process. */
 static void
 leave_server(ListsBuild *build)
 {
@@ -204,9 +203,9 @@ leave_server(ListsBuild *build)
 	build->server = NULL;
 }
 
-/* Decide on the number of lists. */
+/* Choose the number of lists. */
 static void
-choose_lists(ListsBuild *build, const QuantizerShape *shape, uint32 planned)
+choose_list_count(ListsBuild *build, const QuantizerShape *shape, uint32 planned)
 {
 	build->lists->lists = planned;
 	build->lists->lists = count_lists(build);
@@ -229,7 +228,7 @@ train_there(ListsBuild *build, Training *training, uint32 planned)
 						   lists_floats(shape, lists)))
 		return;
 	leave_server(build);
-	choose_lists(build, shape, planned);
+	choose_list_count(build, shape, planned);
 }
 
 /*
@@ -244,10 +243,10 @@ train_lists(ListsBuild *build)
 	uint32		planned = lists->lists;
 	Size		ncentroids;
 
-	/* a mirror without centroids would never get any */
+	/* a mirror without centroids would never get them */
 	if (build->rows == 0 && build->server != NULL)
 		leave_server(build);
-	choose_lists(build, &shape, planned);
+	choose_list_count(build, &shape, planned);
 	if (build->rows == 0)
 		return;
 	training.floats = palloc_extended(lists_floats(&shape, lists->lists) * sizeof(float),
@@ -268,7 +267,7 @@ train_lists(ListsBuild *build)
 
 /* ---- filling ---- */
 
-/* Rows on their way into lists. */
+/* State of putting rows into lists. */
 typedef struct Filling
 {
 	ListsBuild *build;
@@ -285,7 +284,7 @@ typedef struct Filling
 	const TrainControl *control;	/* of the threads at work */
 } Filling;
 
-/* Memory for so many rows. */
+/* Allocate memory for this many rows. */
 static void
 fill_begin(Filling *fill, ListsBuild *build, uint32 room)
 {
@@ -304,14 +303,14 @@ fill_begin(Filling *fill, ListsBuild *build, uint32 room)
 	fill->codes = palloc_extended((Size) room * build->lists->code_bytes, MCXT_ALLOC_HUGE);
 }
 
-/* Rows of which there is room for in half of the build's memory, up to a number. */
+/* Number of rows that fit into half of the build's memory, up to a limit. */
 static uint32
 rows_at_once(Size row_bytes, uint32 most)
 {
 	return (uint32) Max(Min(build_bytes() / 2 / row_bytes, most), ITEM_ROWS);
 }
 
-/* An item of a thread: widen, assign and encode some rows. */
+/* A thread's work item: widen, assign and encode some rows. */
 static void
 code_item(void *argument, uint32_t item)
 {
@@ -338,7 +337,7 @@ code_rows(const TrainControl *control, void *arg)
 					(fill->rows->count + ITEM_ROWS - 1) / ITEM_ROWS);
 }
 
-/* Put the rows in the order of their lists. */
+/* Sort the rows by list (counting sort). */
 static void
 sort_by_list(Filling *fill)
 {
@@ -350,7 +349,10 @@ sort_by_list(Filling *fill)
 		first[fill->rows->list[row] + 2]++;
 	for (uint32 list = 1; list < lists; list++)
 		first[list + 1] += first[list];
-	/* first[list + 1] is where the list's next row goes, and ends as its end */
+	/*
+	 * first[list + 1] is the place of the list's next row, and in the end that
+	 * of its end
+	 */
 	for (uint32 row = 0; row < fill->rows->count; row++)
 		fill->order[first[fill->rows->list[row] + 1]++] = row;
 }
@@ -404,7 +406,10 @@ write_list_numbers(Filling *fill)
 	}
 }
 
-/* Write the rows, whose lists and codes are known, into pages. */
+/*
+ * Write list entries and list numbers of the rows, whose lists and codes are
+ * known, into pages.
+ */
 static void
 write_rows(Filling *fill)
 {
@@ -416,9 +421,9 @@ write_rows(Filling *fill)
 	FAULT_POINT("build-lists-filled");
 }
 
-/* Put the rows gathered into lists. */
+/* Put the gathered rows into lists. */
 static void
-fill_lists(Filling *fill)
+fill_gathered(Filling *fill)
 {
 	if (fill->rows->count == 0)
 		return;
@@ -428,7 +433,7 @@ fill_lists(Filling *fill)
 	write_rows(fill);
 }
 
-/* Gather rows of a superblock, from one on. */
+/* Gather rows of a superblock, from row `first` on. */
 static void
 gather_superblock(Filling *fill, uint32 superblock, uint32 from)
 {
@@ -446,11 +451,11 @@ gather_superblock(Filling *fill, uint32 superblock, uint32 from)
 			fill->slots[fill->rows->count++] = slot++;
 		left -= count;
 		if (fill->rows->count == fill->room)
-			fill_lists(fill);
+			fill_gathered(fill);
 	}
 }
 
-/* Assign and encode here what is in no list yet: all but the first rows. */
+/* Assign and encode in this process the rows that are in no list yet. */
 static void
 fill_here(ListsBuild *build)
 {
@@ -461,7 +466,7 @@ fill_here(ListsBuild *build)
 	Filling		fill;
 
 	fill_begin(&fill, build, rows_at_once(row_bytes, CHUNK_ROWS));
-	/* training has taken more */
+	/* training has used more */
 	fill.coder = list_coder_open(build->index, format, build->lists, MaxAllocHugeSize);
 	fill.rows = coded_rows_make(format, build->lists, fill.room);
 	fill.vectors = palloc_extended((Size) fill.room * format->vector_bytes, MCXT_ALLOC_HUGE);
@@ -472,12 +477,12 @@ fill_here(ListsBuild *build)
 		gather_superblock(&fill, i, skipped);
 		done -= skipped;
 	}
-	fill_lists(&fill);
+	fill_gathered(&fill);
 }
 
 /* Take rows that the server has assigned and encoded. */
 static void
-take_part(Filling *fill, const LinkResult *part)
+fill_take_part(Filling *fill, const LinkResult *part)
 {
 	Size		code_bytes = fill->build->lists->code_bytes;
 
@@ -497,8 +502,8 @@ take_part(Filling *fill, const LinkResult *part)
 }
 
 /*
- * Write what the server has made, in the order of slots. If it fails on the way,
- * what it has given is written.
+ * Fetch and write the server's lists and codes, in slot order. If it fails in
+ * between, the rows fetched so far are written.
  */
 static bool
 fetch_lists(ListsBuild *build)
@@ -519,14 +524,14 @@ fetch_lists(ListsBuild *build)
 	rows.codes = palloc_extended((Size) fill.room * lists->code_bytes, MCXT_ALLOC_HUGE);
 	for (; fetched < build->rows && build_server_fetch(build->server, &part);
 		 fetched += part.count)
-		take_part(&fill, &part);
+		fill_take_part(&fill, &part);
 	if (rows.count > 0)
 		write_rows(&fill);
 	lists->built_distance = made.distance / build->rows * fetched;
 	return fetched == build->rows;
 }
 
-/* The same in memory of its own, which is given back. */
+/* The same, in a temporary memory context. */
 static void
 fill_there(ListsBuild *build)
 {
@@ -558,7 +563,9 @@ build_lists(ListsBuild *build)
 
 /* ---- logging ---- */
 
-/* They are used in order, so those behind the first new one are not. */
+/*
+ * Posting pages are used in order, so those after the first new one are unused.
+ */
 void
 build_log_postings(PageLog *log, const IndexFormat *format, uint32 superblock)
 {

@@ -3,11 +3,11 @@
  *		Rows of the heap into pages: each process gathers a superblock's worth,
  *		claims a superblock, and writes it in one go.
  *
- * So a process that loads takes one lock per page instead of two per row, and
- * superblocks are complete almost in the order of their numbers. Vector pages
- * are logged right after they are filled, by whoever filled them; node pages
- * later, once, with their edges. The last superblock of each process is filled
- * in part; what is left of it becomes free slots (build.c).
+ * So a loading process takes one lock per page instead of two per row, and
+ * superblocks are completed almost in order. Vector pages are logged as soon as
+ * they are filled, by the process that fills them; node pages once, later, with
+ * their edges. The last superblock of each process is filled in part; what is
+ * left of it becomes free slots (build.c).
  */
 #include "postgres.h"
 
@@ -50,8 +50,8 @@ try_put_loaded(BuildShared *shared, uint32 superblock, uint32 rows)
 }
 
 /*
- * Announce a superblock that has been loaded. While the ring is full, the
- * leader empties it and workers wait.
+ * Announce a loaded superblock. If the ring is full, the leader empties it, and
+ * a worker waits.
  */
 static void
 build_put_loaded(Loader *loader, uint32 superblock, uint32 rows)
@@ -75,7 +75,7 @@ build_put_loaded(Loader *loader, uint32 superblock, uint32 rows)
 }
 
 /*
- * Take the next one that was announced. False if there is none.
+ * Take the next announced superblock. False if there is none.
  */
 bool
 build_take_loaded(BuildShared *shared, LoadedSuperblock *loaded)
@@ -90,12 +90,12 @@ build_take_loaded(BuildShared *shared, LoadedSuperblock *loaded)
 		*loaded = shared->ring[shared->first_loaded++ % LOADED_RING];
 	SpinLockRelease(&shared->mutex);
 	if (full)
-		ConditionVariableBroadcast(&shared->changed);	/* workers may wait for room */
+		ConditionVariableBroadcast(&shared->changed);	/* workers may be waiting for room */
 	return found;
 }
 
 /*
- * Initialise what can not be copied.
+ * Initialize fields that cannot be copied.
  */
 void
 build_shared_init(BuildShared *shared)
@@ -130,8 +130,8 @@ loader_begin(Loader *loader, Relation index, BuildShared *shared)
 }
 
 /*
- * Make the file one page longer; the block is the one expected, because nobody
- * else extends it now.
+ * Extend the file by one page, which must be this block, because no other
+ * process extends it now.
  */
 Buffer
 build_new_block(Relation index, ForkNumber fork, BlockNumber expected)
@@ -149,7 +149,7 @@ build_new_block(Relation index, ForkNumber fork, BlockNumber expected)
 }
 
 /*
- * Pages of a superblock up to the last that so many rows reach.
+ * Number of pages of a superblock up to the last that this many rows reach.
  */
 static uint32
 pages_needed(const IndexFormat *format, uint32 rows)
@@ -163,15 +163,17 @@ pages_needed(const IndexFormat *format, uint32 rows)
 	for (uint64 left = (uint64) rows * format->vector_bytes; left > GPUANN_PAYLOAD;
 		 left -= GPUANN_PAYLOAD)
 		vector_place_next(format, &place);
-	/* where vectors are small, node pages come after the page of theirs */
+	/*
+	 * with small vectors, the last node page comes after its rows' vector page
+	 */
 	return Max(place.block, node_block(format, rows - 1)) - pending_block(format, 0) + 1;
 }
 
 /*
- * Make the file longer by pages that are zero, without buffers: processes wait
- * for each other here. Each page is written even if it is written again soon,
- * so that a full disk is an error of the build, not of a checkpoint; one
- * request to sync per segment is enough.
+ * Extend the file by zero pages, without buffers, because processes wait for
+ * each other here. Pages are written although they will be written again soon,
+ * so that a full disk is an error of the build and not of a checkpoint. One
+ * sync request per segment is enough.
  */
 static void
 lengthen_file(Relation index, BlockNumber first, uint32 pages)
@@ -191,9 +193,9 @@ lengthen_file(Relation index, BlockNumber first, uint32 pages)
 }
 
 /*
- * Claim the next superblock and make its pages, all zero: those that so many
- * rows need, or with other processes about, who claim the next one meanwhile,
- * all of them.
+ * Claim the next superblock, and extend the file by its pages, all zero: those
+ * that this many rows need or, in a parallel build, where other processes claim
+ * the next one meanwhile, all of them.
  */
 static uint32
 build_claim_superblock(BuildShared *shared, Relation index, uint32 rows)
@@ -290,7 +292,7 @@ write_vectors(const Loader *loader, uint32 superblock)
 }
 
 /*
- * Write what has been gathered into a superblock of its own.
+ * Write the gathered rows into a new superblock.
  */
 static void
 write_superblock(Loader *loader)
@@ -308,8 +310,8 @@ write_superblock(Loader *loader)
 }
 
 /*
- * Count the rows since the last call, for the progress view, which the leader
- * keeps.
+ * Add the rows since the last call to the shared count, from which the leader
+ * updates the progress view.
  */
 static void
 count_rows(Loader *loader)
@@ -321,7 +323,7 @@ count_rows(Loader *loader)
 }
 
 /*
- * Take a row of the heap.
+ * Heap scan callback: gather a row.
  */
 static void
 load_row(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool alive, void *arg)
@@ -364,8 +366,8 @@ share_norms(const Loader *loader)
 }
 
 /*
- * Scan the heap, or this process's share of it, and load all of its rows.
- * Returns how many rows the heap has.
+ * Scan the heap, or this process's share of it, and load its rows. Returns the
+ * number of heap rows scanned.
  */
 double
 loader_scan(Loader *loader, Relation heap, IndexInfo *info, bool progress, TableScanDesc scan)

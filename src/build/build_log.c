@@ -1,11 +1,10 @@
 /*
  * build_log.c
- *		WAL of a build: pages in full, many in one record.
+ *		WAL of a build: full-page images, many in one record.
  *
- * Node pages and vector pages lie between each other and are logged at
- * different times, so it is not a range of the file that is logged. The pages
- * of a record stay locked until it is written; nobody else wants them during a
- * build.
+ * Node pages and vector pages alternate in the file and are logged at different
+ * times, so log_newpage_range() cannot be used. The pages of a record stay
+ * locked until it is written; no other process accesses them during a build.
  */
 #include "postgres.h"
 
@@ -29,8 +28,8 @@ page_log_begin(PageLog *log, Relation index, bool logged)
 }
 
 /*
- * Add a page that is pinned, locked exclusively and complete; it is marked
- * dirty and let go, now or with the next flush.
+ * Add a complete page, pinned and locked exclusively. It is marked dirty and
+ * released, now or by the next flush.
  */
 void
 page_log_add(PageLog *log, Buffer buffer)
@@ -47,7 +46,7 @@ page_log_add(PageLog *log, Buffer buffer)
 }
 
 /*
- * Log what has been added.
+ * Log the pages added.
  */
 void
 page_log_flush(PageLog *log)
@@ -73,8 +72,8 @@ page_log_flush(PageLog *log)
 	log->count = 0;
 
 	/*
-	 * Have the WAL writer write in large pieces what fills the WAL buffers:
-	 * who finds them full writes a page at a time, and all others wait.
+	 * Wake the WAL writer, which writes WAL buffers in large pieces. A backend
+	 * that finds them full writes one page at a time, while all others wait.
 	 */
 	XLogSetAsyncXactLSN(lsn);
 	CHECK_FOR_INTERRUPTS();

@@ -3,10 +3,10 @@
  *		Parallel workers of CREATE INDEX: they scan the heap with the leader and
  *		load rows into pages.
  *
- * Each announces the superblocks that it has filled in a ring; the leader,
- * which scans too, takes them from there now and then and feeds their rows to
- * the engine. Workers end with the load: what comes after it is done by the
- * leader's threads.
+ * Each announces the superblocks that it has filled in a ring. The leader,
+ * which scans too, takes them from there at intervals, and feeds their rows to
+ * the engine. Workers end with the load; linking is done by the leader's
+ * threads.
  */
 #include "postgres.h"
 
@@ -47,11 +47,11 @@ struct ParallelLoad
 PGDLLEXPORT void gpuann_build_worker_main(dsm_segment *segment, shm_toc *toc);
 
 /*
- * How many workers scan the heap beside the leader.
+ * Number of workers that scan the heap besides the leader.
  *
- * The planner says whether workers may be used at all (temporary tables, unsafe
- * expressions, a small table); how many it would choose is for sorting, with a
- * minimum of memory for each, which does not matter here.
+ * The planner decides whether workers may be used at all (temporary tables,
+ * unsafe expressions, a small table). The number that it would choose is for
+ * sorting, with a minimum of memory for each, which does not apply here.
  */
 int
 build_workers(Relation heap, Relation index, const IndexInfo *info)
@@ -72,8 +72,8 @@ build_workers(Relation heap, Relation index, const IndexInfo *info)
 }
 
 /*
- * Put everything that workers need into dynamic shared memory, and start them.
- * NULL if none can be had. *shared is copied.
+ * Put the workers' arguments into dynamic shared memory, and start them. NULL
+ * if none can be started. *shared is copied.
  */
 ParallelLoad *
 parallel_load_begin(Relation heap, const BuildShared *shared, int workers)
@@ -151,7 +151,10 @@ parallel_load_wait(ParallelLoad *load, void (*loaded) (void *context), void *con
 	BuildShared *shared = load->shared;
 	bool		done = false;
 
-	/* One that could not start at all would be waited for in vain. */
+	/*
+	 * A worker that failed to start raises an error here; else we would wait
+	 * for it forever.
+	 */
 	WaitForParallelWorkersToAttach(load->context);
 	while (!done)
 	{
@@ -166,7 +169,8 @@ parallel_load_wait(ParallelLoad *load, void (*loaded) (void *context), void *con
 			shared->first_loaded == shared->next_loaded;
 		SpinLockRelease(&shared->mutex);
 		/*
-		 * the timeout is for the progress view: rows come before superblocks do
+		 * with a timeout, to update the progress view, which counts rows of
+		 * incomplete superblocks too
 		 */
 		if (idle)
 			(void) ConditionVariableTimedSleep(&shared->changed, 100, PG_WAIT_EXTENSION);
@@ -178,8 +182,8 @@ parallel_load_wait(ParallelLoad *load, void (*loaded) (void *context), void *con
 }
 
 /*
- * Give back all that workers used; the caller has copied what it needs of the
- * shared part.
+ * Destroy the parallel context; the caller has copied what it needs of the
+ * shared state.
  */
 void
 parallel_load_end(ParallelLoad *load)
@@ -192,7 +196,7 @@ parallel_load_end(ParallelLoad *load)
 }
 
 /*
- * A worker.
+ * Main function of a worker.
  */
 void
 gpuann_build_worker_main(dsm_segment *segment, shm_toc *toc)

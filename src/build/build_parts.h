@@ -1,6 +1,6 @@
 /*
  * build_parts.h
- *		CREATE INDEX: what the files of the build share.
+ *		CREATE INDEX: declarations shared by the files of the build.
  *
  *	build_load.c		rows of the heap into pages, superblock by superblock:
  *						in the leader and in parallel workers
@@ -26,7 +26,7 @@
 #include "storage/condition_variable.h"
 #include "storage/spin.h"
 
-/* How much of a phase is done. */
+/* Report progress within a phase. */
 static inline void
 build_progress(int64 done)
 {
@@ -34,8 +34,8 @@ build_progress(int64 done)
 }
 
 /*
- * Begin a phase that the progress view shows; total is what it counts to, 0 if
- * that is not known.
+ * Begin a phase of the progress view; total is the number of its units, 0 if
+ * unknown.
  */
 static inline void
 build_phase(int phase, int64 total)
@@ -47,16 +47,22 @@ build_phase(int phase, int64 total)
 	pgstat_progress_update_multi_param(3, names, values);
 }
 
-/* A superblock that has been written: so many of its slots hold rows. */
+/*
+ * A superblock that has been written, and the number of its slots that hold
+ * rows.
+ */
 typedef struct LoadedSuperblock
 {
 	uint32		superblock;
 	uint32		rows;
 } LoadedSuperblock;
 
-#define LOADED_RING	1024		/* superblocks that may wait for the leader to notice them */
+#define LOADED_RING	1024		/* superblocks announced and not yet taken by the leader */
 
-/* What those who load share; in dynamic shared memory if there are workers. */
+/*
+ * Shared state of the loading processes; in dynamic shared memory if there are
+ * workers.
+ */
 typedef struct BuildShared
 {
 	/* set before workers start */
@@ -70,19 +76,19 @@ typedef struct BuildShared
 	pg_atomic_uint64 rows;		/* indexed so far: for the progress view */
 	ConditionVariable changed;	/* the ring, or workers_done */
 
-	slock_t		mutex;			/* protects what follows, but for superblocks */
+	slock_t		mutex;			/* protects the following fields, except superblocks */
 	uint32		superblocks;	/* claimed; with workers, under the relation extension lock */
 	uint32		first_loaded;	/* ring[first_loaded .. next_loaded), modulo LOADED_RING */
 	uint32		next_loaded;
 	int			workers_done;
-	double		heap_rows;		/* of the workers that are done */
+	double		heap_rows;		/* of the workers that have ended */
 	bool		broken_hot_chain;
-	float		least_norm;		/* range of the norms of those who are done */
+	float		least_norm;		/* range of norms, of the processes that have ended */
 	float		most_norm;
 	LoadedSuperblock ring[LOADED_RING];
 } BuildShared;
 
-/* One process that loads: rows are gathered until they fill a superblock. */
+/* A loading process, which gathers rows until they fill a superblock. */
 typedef struct Loader
 {
 	Relation	index;
@@ -96,7 +102,7 @@ typedef struct Loader
 	uint32		uncounted;		/* rows not yet in the shared count */
 	float		least_norm;		/* range of the norms of its rows */
 	float		most_norm;
-	void		(*loaded) (void *context);	/* the leader's: takes what the ring has */
+	void		(*loaded) (void *context);	/* the leader's callback to empty the ring */
 	void	   *context;
 } Loader;
 
@@ -153,16 +159,16 @@ extern void build_copy_vectors(Relation index, const IndexFormat *format, uint32
 /* build_lists.c */
 typedef struct BuildServer BuildServer;
 
-/* Rows in pages that are to be in lists. */
+/* The rows of the index, in pages, to be put into lists. */
 typedef struct ListsBuild
 {
 	Relation	index;
 	const IndexFormat *format;
-	ListFormat *lists;			/* as planned; the number of lists may become less */
+	ListFormat *lists;			/* as planned; the number of lists may be reduced */
 	uint32		rows;
 	uint32		superblocks;
 	const uint32 *loaded;		/* per superblock: its first slots hold rows */
-	BuildServer *server;		/* that has the rows; NULL: none, or it has failed, and was closed */
+	BuildServer *server;		/* which has the rows; NULL: none, or closed after a failure */
 } ListsBuild;
 
 /* Train centroids and codes, and put every row into its list. */
@@ -177,10 +183,11 @@ extern void build_log_postings(PageLog *log, const IndexFormat *format, uint32 s
 extern bool build_server_allowed(Relation index, double expected_rows);
 
 /*
- * Begin to build on the server, lists as planned if the format has some; NULL:
- * it cannot. What returns false ends it, has said why, and is to be followed by
- * build_server_close: then this process does everything from the first row on,
- * or of lists what is left.
+ * Begin to build on the server, with lists as planned if the format has lists;
+ * NULL: impossible. After any of the following functions has returned false and
+ * reported the reason, the caller must call build_server_close() and continue
+ * in this process: with the first row, or for lists with the rows that are
+ * left.
  */
 extern BuildServer *build_server_open(Relation heap, Relation index, const IndexFormat *format,
 									  const ListFormat *lists, double expected_rows, uint64 nonce);
@@ -188,27 +195,28 @@ extern bool build_server_feed(BuildServer *build, uint32 superblock, uint32 rows
 extern bool build_server_fed(BuildServer *build);
 
 /*
- * Learn so many lists from a sample of that many rows: nfloats centroids and
- * codewords. If others were planned the rows are sent anew.
+ * Train this many lists on a sample of that many rows: nfloats floats of
+ * centroids and codewords. If the number differs from the plan, the rows are
+ * sent again.
  */
 extern bool build_server_train(BuildServer *build, const uint32 *loaded, uint32 lists,
 							   uint32 sample, float *floats, Size nfloats);
 
 /*
  * Link all rows: of each superblock the first loaded[i] slots. made gets the
- * seeds, valid until the build is closed, or the distance of lists.
+ * seeds, valid until the build is closed, or for lists the sum of distances.
  */
 extern bool build_server_link(BuildServer *build, const uint32 *loaded, LinkResult *made);
 
 /*
- * The graph rows of the next slots, or their lists' numbers and codes; valid
- * until the next call.
+ * Fetch the graph rows of the next slots, or their list numbers and codes;
+ * valid until the next call.
  */
 extern bool build_server_fetch(BuildServer *build, LinkResult *part);
 
 /*
- * The pages are complete: keep the mirror, which has what they have. False: it
- * is to be loaded from them.
+ * The pages are complete: keep the mirror, which has the same contents. False:
+ * it has to be loaded from the pages.
  */
 extern bool build_server_keep(BuildServer *build, int64 lasted_ms);
 extern void build_server_close(BuildServer *build);

@@ -1,15 +1,16 @@
 /*
  * build_server.c
- *		A build whose rows are linked by the server's engine, where that has a
- *		device: they go into the index's mirror as they are loaded, are linked
- *		there, and the graph rows come back; of lists centroids and codebook are
- *		learned there before, and the numbers of lists and codes come back.
+ *		A build by the server's engine, if it is on a GPU: rows are sent to the
+ *		index's mirror as they are loaded, are linked there, and the graph rows
+ *		are fetched. For lists, centroids and codebook are trained there first,
+ *		and list numbers and codes are fetched.
  *
- * The mirror belongs to the builder until the transaction is over
- * (mirror_feed.c), so whatever ends that leaves none. Rows are sent from pages
- * that are written already: whatever goes wrong, the CPU engine in this process
- * can begin with the first row. The server is not believed: every slot, edge and
- * list is checked in a copy, and each row has to come once.
+ * The mirror belongs to the builder until the end of the transaction
+ * (mirror_feed.c), whose abort removes it. Rows are sent from pages that are
+ * already written, so after any failure the CPU engine in this process can
+ * begin with the first row. The server is not trusted: every slot, edge and
+ * list number is checked in a private copy, and each row must be returned
+ * exactly once.
  */
 #include "postgres.h"
 
@@ -25,11 +26,11 @@
 #include "utils/rel.h"
 #include "mirror/worker.h"
 
-#define LEAST_ROWS		1000	/* fewer are linked here before a server has woken */
-#define FETCHED_ROWS	2048	/* graph rows that come at once, */
-#define FETCHED_BYTES	(CHANNEL_DATA_BYTES / 2)	/* or of lists and floats so much */
-#define PATIENCE_US		(120 * 1000000) /* with a server that does not get on: whatever holds it up,
-										 * it is replaced or ends itself by then */
+#define LEAST_ROWS		1000	/* fewer are linked sooner in this process */
+#define FETCHED_ROWS	2048	/* graph rows fetched at once, */
+#define FETCHED_BYTES	(CHANNEL_DATA_BYTES / 2)	/* or bytes of list numbers, codes and floats */
+#define PATIENCE_US		(120 * 1000000) /* timeout without progress: by then the server's watchdog
+										 * has ended it, or the launcher replaced it */
 
 struct BuildServer
 {
@@ -37,25 +38,27 @@ struct BuildServer
 	ListFormat	lists;			/* of the mirror; slice.lists, if the format has lists */
 	const uint32 *loaded;		/* per superblock: slots that hold rows, the first ones */
 	uint32		end;			/* slots below this have been sent */
-	uint32		rows;			/* of them, that hold rows */
+	uint32		rows;			/* number of these slots that hold rows */
 
-	/* what the channel carries; count 0: nothing */
+	/* slots in the channel; count 0: none */
 	uint32		first;
 	uint32		count;
-	bool		absent;			/* slots without rows */
+	bool		absent;			/* they are slots without rows */
 
 	/* what comes back */
 	uint64	   *holds;			/* a bit per slot: those that hold rows */
 	uint32		fetched;		/* rows */
-	uint32		next;			/* the slot of the next one, if that holds a row */
-	uint32		most;			/* that come at once */
+	uint32		next;			/* slot of the next row, if that slot holds one */
+	uint32		most;			/* rows fetched at once */
 	uint32	   *slots;
 	uint32	   *graph_rows;
 	unsigned char *codes;
 	uint32	   *seeds;
 };
 
-/* A CPU engine there is no faster than the one here. */
+/*
+ * A CPU engine in the server would not be faster than the one in this process.
+ */
 bool
 build_server_allowed(Relation index, double expected_rows)
 {
@@ -66,8 +69,8 @@ build_server_allowed(Relation index, double expected_rows)
 }
 
 /*
- * The rows to make the mirror for: it grows, so rather too few. Statistics may
- * be missing, and of a partial index they say nothing.
+ * Capacity of the mirror, rather too small, because it can grow. Statistics may
+ * be missing, and do not apply to partial indexes.
  */
 static uint32
 first_capacity(Relation heap, Relation index, const IndexFormat *format, double expected_rows)
@@ -80,7 +83,7 @@ first_capacity(Relation heap, Relation index, const IndexFormat *format, double 
 }
 
 /*
- * The channel is given back whatever ends the build.
+ * Memory context callback: release the channel.
  */
 static void
 release_channel(void *arg)
@@ -93,8 +96,8 @@ release_channel(void *arg)
 }
 
 /*
- * Say why the server does not build this index. That it is full is as
- * configured; anything else is not.
+ * Report why the server does not build this index. A full memory limit is
+ * expected, anything else is a WARNING.
  */
 static bool
 build_failed(BuildServer *build)
@@ -112,7 +115,7 @@ build_failed(BuildServer *build)
 }
 
 /*
- * Note why, and say so.
+ * Record the reason, and report it.
  */
 static bool
 failed_with(BuildServer *build, EngineStatus status, const char *text)
@@ -122,9 +125,9 @@ failed_with(BuildServer *build, EngineStatus status, const char *text)
 }
 
 /*
- * Make room for what was refused for want of it: the mirror of the index's file
- * before this one makes way, then the one that no scan has asked for longest.
- * False if nobody can.
+ * Make room after the engine refused for lack of memory: evict the mirror of
+ * the index's previous file, then the least recently used one. False if none
+ * can be evicted.
  */
 static bool
 build_make_room(MirrorSlice *slice)
@@ -134,13 +137,13 @@ build_make_room(MirrorSlice *slice)
 	if (!wanting || !(mirror_evict_predecessor(slice) || mirror_evict_idle(slice)))
 		return false;
 	slice->no_memory = slice->over_quota = false;
-	/* a server that did not answer to that has the channel still */
+	/* not if the server still owns the channel after a timeout */
 	return request_state(atomic_load(&shared_channel((uint32) slice->channel)->state)) ==
 		   REQUEST_FREE;
 }
 
 /*
- * Have the server make an empty mirror.
+ * Have the server create an empty mirror.
  */
 static bool
 create_mirror(MirrorSlice *slice, uint32 rows)
@@ -192,7 +195,7 @@ build_server_close(BuildServer *build)
 }
 
 /*
- * Fill the channel with what it is to carry, and post it.
+ * Fill the channel with the slots to send, and post it.
  */
 static bool
 post_rows(BuildServer *build)
@@ -224,8 +227,8 @@ post_rows(BuildServer *build)
 }
 
 /*
- * Let what the channel carries arrive. Where the device is full, others make
- * way, and it is sent again.
+ * Wait for the rows in flight. If the device is full, evict other mirrors, and
+ * send them again.
  */
 static bool
 build_land(BuildServer *build)
@@ -249,8 +252,8 @@ build_land(BuildServer *build)
 }
 
 /*
- * Send the slots from the last one sent up to end, all of one superblock; the
- * last part of them is left on its way.
+ * Send the slots not yet sent, up to `end`, all of one superblock; the last
+ * part remains in flight.
  */
 static bool
 send_slots(BuildServer *build, uint32 end, bool absent)
@@ -273,8 +276,8 @@ send_slots(BuildServer *build, uint32 end, bool absent)
 }
 
 /*
- * Send the rows of the next superblock, while this process goes on. What the
- * one before has left is free, as its pages will say.
+ * Send the rows of the next superblock, asynchronously. Unused slots of the
+ * previous one are sent as absent, because they will be free in the pages.
  */
 bool
 build_server_feed(BuildServer *build, uint32 superblock, uint32 rows)
@@ -292,7 +295,7 @@ build_server_fed(BuildServer *build)
 }
 
 /*
- * Whether slots hold rows: the next ones, one after another.
+ * Whether slots are exactly the next ones that hold rows.
  */
 static bool
 are_next(BuildServer *build, const uint32 *slots, uint32 count)
@@ -311,7 +314,7 @@ are_next(BuildServer *build, const uint32 *slots, uint32 count)
 }
 
 /*
- * The set of slots that hold rows.
+ * The bitmap of slots that hold rows.
  */
 static uint64 *
 slots_with_rows(const BuildServer *build)
@@ -343,9 +346,9 @@ flip_slot(BuildServer *build, uint32 slot)
 }
 
 /*
- * Whether a graph row is one that pages may have: others that hold rows, each
- * once, without gaps. The row's own slot, which holds one, and those that it
- * has named are out of the set meanwhile.
+ * Whether a graph row is valid: it names other slots that hold rows, each once,
+ * without gaps. Its own slot and those already named are removed from the
+ * bitmap during the check, which finds duplicates.
  */
 static bool
 is_graph_row(BuildServer *build, uint32 slot, const uint32 *row)
@@ -365,8 +368,8 @@ is_graph_row(BuildServer *build, uint32 slot, const uint32 *row)
 }
 
 /*
- * Fetch a part of what was made, from an element on, at most so many. Returns
- * how many; -1: it failed.
+ * Fetch a part of the result, from an element on, limited in number. Returns
+ * the number of elements, or -1 on failure.
  */
 static int64
 build_fetch(BuildServer *build, FetchArrays arrays, uint32 first, uint32 most, LinkPart *part)
@@ -388,7 +391,7 @@ build_fetch(BuildServer *build, FetchArrays arrays, uint32 first, uint32 most, L
  * Fetch the seeds.
  */
 static bool
-fetch_seeds(BuildServer *build, LinkResult *made)
+build_fetch_seeds(BuildServer *build, LinkResult *made)
 {
 	LinkPart	part;
 	int64		count = build_fetch(build, FETCH_SEEDS, 0, SEEDS_MAX, &part);
@@ -409,8 +412,8 @@ fetch_seeds(BuildServer *build, LinkResult *made)
 }
 
 /*
- * Have all rows linked, or lists learned from so many. Where the device has no
- * memory for that, others make way, and it is asked again.
+ * Have all rows linked, or lists trained on this many. If the device has not
+ * enough memory, evict other mirrors, and retry.
  */
 static bool
 run_job(BuildServer *build, ChannelOp op, uint32 count)
@@ -438,7 +441,7 @@ run_job(BuildServer *build, ChannelOp op, uint32 count)
 	}
 }
 
-/* How many elements the job has made. */
+/* Number of elements of the job's result. */
 static uint32
 made_elements(const BuildServer *build)
 {
@@ -446,8 +449,8 @@ made_elements(const BuildServer *build)
 }
 
 /*
- * Have a mirror with so many lists: another one, which gets all rows anew, if
- * more were planned.
+ * Ensure that the mirror has this many lists: if more were planned, replace it
+ * by a new one, and send all rows again.
  */
 static bool
 have_lists(BuildServer *build, uint32 lists)
@@ -470,7 +473,7 @@ have_lists(BuildServer *build, uint32 lists)
 }
 
 /*
- * Fetch what was learned. Every float is a number.
+ * Fetch the trained floats, and check that each is finite.
  */
 static bool
 fetch_floats(BuildServer *build, float *floats, Size nfloats)
@@ -512,8 +515,8 @@ build_server_train(BuildServer *build, const uint32 *loaded, uint32 lists, uint3
 }
 
 /*
- * Take the distance of lists. Elements are finite, and the sum of their squares
- * is far below what a double overflows at.
+ * Take the lists' sum of distances, after checking it. Elements are finite, and
+ * the sum of their squares is far below the overflow of a double.
  */
 static bool
 take_distance(BuildServer *build, LinkResult *made)
@@ -550,17 +553,17 @@ build_server_link(BuildServer *build, const uint32 *loaded, LinkResult *made)
 	if (slice->lists != NULL)
 		return take_distance(build, made);
 	build->holds = slots_with_rows(build);
-	return fetch_seeds(build, made);
+	return build_fetch_seeds(build, made);
 }
 
-/* Whether what came for a slot is what pages may have. */
+/* Whether a slot's graph row or list number is valid. */
 static bool
 is_row(BuildServer *build, uint32 slot, const uint32 *row)
 {
 	return build->slice.lists != NULL ? *row < build->lists.lists : is_graph_row(build, slot, row);
 }
 
-/* Whether codes are such as searches may rely on; without lists there are none. */
+/* Whether codes satisfy what searches rely on; true without lists. */
 static bool
 are_codes(BuildServer *build, const unsigned char *codes, uint32 count)
 {

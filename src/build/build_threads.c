@@ -1,6 +1,6 @@
 /*
  * build_threads.c
- *		Threads that compute for a build, while the process serves interrupts.
+ *		Run threads for a build, while the process processes interrupts.
  */
 #include "build/build_threads.h"
 
@@ -11,8 +11,8 @@
 #define POLL_MS		10
 
 /*
- * An error, or the end of this process: what the threads work on is about to
- * go.
+ * Error cleanup, also at process exit: end the threads before their data is
+ * freed.
  */
 static void
 end_threads(int code, Datum arg)

@@ -1,7 +1,7 @@
 /*
  * bulk_channel.c
- *		Channels: what is too large for a request's payload, and giving back
- *		what a process holds of the area.
+ *		Bulk channels, for what does not fit into a request's payload; and
+ *		release of a process's request slot and channels.
  *
  * A channel is this process's while its owner word holds our pid and its state
  * is FREE; see protocol.h for the other states.
@@ -15,11 +15,12 @@
 #include "storage/latch.h"
 
 #define MOST_CHANNELS	256
-#define CLAIM_POLL_MS	10		/* while all channels are in use */
+#define CLAIM_POLL_MS	10		/* polling interval while all channels are in use */
 
-/* Of the channels this process has claimed. */
-static uint32 channel_epoch[MOST_CHANNELS];	/* of the server that the last request was posted to */
-static uint64 channel_used[MOST_CHANNELS];	/* bytes of data given out since channel_prepare */
+/* State of the channels claimed by this process. */
+static uint32 channel_epoch[MOST_CHANNELS];	/* epoch of the server to which the last request was
+											 * posted */
+static uint64 channel_used[MOST_CHANNELS];	/* bytes of data allocated since channel_prepare() */
 static bool channel_held[MOST_CHANNELS];
 
 int
@@ -72,8 +73,8 @@ void
 channel_release(int number)
 {
 	/*
-	 * who ends with a FATAL error has left all channels before its memory
-	 * contexts go
+	 * after a FATAL error the exit callback has released all channels before
+	 * memory contexts are deleted
 	 */
 	if (!channel_held[number])
 		return;
@@ -158,8 +159,8 @@ channel_answered(int number, EngineStatus *status, const char **text)
 			if (shmem_server_ready(&epoch) && epoch == channel_epoch[number])
 				return false;
 			/*
-			 * Posted after the launcher's sweep it goes back; anything else is
-			 * the launcher's to turn into FAILED.
+			 * A request posted after the launcher's sweep is withdrawn; any
+			 * other is moved to FAILED by the launcher.
 			 */
 			return request_withdraw(&channel->state, generation);
 	}
@@ -205,8 +206,9 @@ channel_await(int number, int64 deadline_us, int64 patience_us, void (*tell)(int
 			return ENGINE_FAILED;
 		}
 		/*
-		 * In short waits, because a server may die after the launcher's sweep
-		 * has passed this channel.
+		 * Wait in short intervals: if the request was posted after the
+		 * launcher's sweep of a dead server had passed this channel, no process
+		 * wakes us.
 		 */
 		shmem_wait(&channel->state, atomic_load(&channel->state),
 				   Min(deadline_us, now + AREA_WAIT_MS * 1000), event, NULL);

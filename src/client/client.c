@@ -5,8 +5,8 @@
  *
  * A request goes through this backend's slot, or through a channel if its
  * answer is large. Everything that the server wrote is copied once and checked
- * in the copy (architecture.md, I6). Whatever goes wrong has a FallbackReason,
- * and the caller takes the page path.
+ * in the copy (architecture.md, I6). Every failure has a FallbackReason, upon
+ * which the caller takes the page path.
  */
 #include "base/base.h"
 
@@ -21,7 +21,7 @@
 #include "storage/shmem.h"
 #include "utils/memutils.h"
 
-/* An answer as the server gave it, copied. */
+/* A private copy of the server's answer, not yet validated. */
 typedef struct RawAnswer
 {
 	uint32		status;
@@ -30,20 +30,21 @@ typedef struct RawAnswer
 	uint32		batch;
 	SearchCounters counters;
 	SearchResult *results;
-	char		error[128];		/* the engine's text, printable */
+	char		error[128];		/* the engine's message, made printable */
 } RawAnswer;
 
 /*
- * Places of slots among which none comes twice in most answers; a factor whose
- * product's high bits spread neighbours evenly.
+ * Size of a hash table in which the slots of most answers have no collision,
+ * and a multiplier (Fibonacci hashing) whose product's high bits spread
+ * neighbouring slots evenly.
  */
 #define SLOT_PLACES_LOG	13
 #define SLOT_PLACES		(1 << SLOT_PLACES_LOG)
 #define SLOT_SPREAD		0x9E3779B1u
 
 /*
- * A server that let a request time out is not asked again by this backend until
- * it has moved on, or for so long.
+ * After a timeout this backend does not ask the server again until the server
+ * has taken other requests, or for this long.
  */
 #define HUNG_US		(10 * 1000000)
 
@@ -51,7 +52,8 @@ static struct
 {
 	int64		until_us;
 	uint32		epoch;
-	uint64		requests;		/* taken when the request timed out */
+	uint64		requests;		/* number of requests taken by the server when the request timed out
+								 */
 }			hung;
 
 static void
@@ -75,8 +77,7 @@ still_hung(uint32 epoch)
 }
 
 /*
- * Copy what has been answered into palloc'd memory; false if the count is
- * impossible.
+ * Copy results into palloc'd memory; false if their count is impossible.
  */
 static bool
 copy_results(RawAnswer *raw, const SearchResult *results, uint32 k)
@@ -89,7 +90,7 @@ copy_results(RawAnswer *raw, const SearchResult *results, uint32 k)
 	return true;
 }
 
-/* A query as the area has it. */
+/* The query's fields in the shared area's format. */
 static QueryRequest
 query_request(const ServerQuery *query)
 {
@@ -116,7 +117,10 @@ fill_payload(RequestPayload *payload, MirrorRef mirror, const ServerQuery *query
 	memcpy(payload->vector, query->vector, query->vector_bytes);
 }
 
-/* Wait until our word is DONE. Called under PG_TRY: an interrupt may throw. */
+/*
+ * Wait until this backend's request word is DONE. Called in PG_TRY, because
+ * processing interrupts may raise an ERROR.
+ */
 static FallbackReason
 wait_for_slot(_Atomic uint32_t *word, RequestPayload *payload, uint32 generation, uint32 epoch)
 {
@@ -141,8 +145,9 @@ wait_for_slot(_Atomic uint32_t *word, RequestPayload *payload, uint32 generation
 				break;
 		}
 		/*
-		 * Posted behind the launcher's sweep of a dead server: nobody is going
-		 * to look at it.
+		 * If the server died and the launcher swept the words before this
+		 * request was posted, no process will move the word. The waits are
+		 * short so that this is noticed.
 		 */
 		if (!shmem_server_ready(&now_epoch) || now_epoch != epoch)
 			return FALLBACK_SERVER_DIED;
@@ -168,8 +173,8 @@ search_by_slot(MirrorRef mirror, const ServerQuery *query, uint32 epoch, RawAnsw
 	word = shared_word((uint32) slot);
 	payload = shared_payload((uint32) slot);
 	/*
-	 * Between requests a word is FREE or ABANDONED; what else a server may have
-	 * made of it, it is ours.
+	 * Between requests the word is FREE or ABANDONED. Any other value was
+	 * written by a faulty server, and leaving it makes the slot usable again.
 	 */
 	if (request_state(atomic_load(word)) != REQUEST_FREE && !request_leave(word))
 		return FALLBACK_SLOT_BUSY;
@@ -200,12 +205,15 @@ search_by_slot(MirrorRef mirror, const ServerQuery *query, uint32 epoch, RawAnsw
 	return why;
 }
 
-/* Queries of one kind, for a channel: their vectors stand one after another. */
+/*
+ * Queries that differ only in their vectors, for a channel; vectors are
+ * consecutive.
+ */
 typedef struct ChannelBatch
 {
 	const MirrorRef *mirrors;	/* one for each, or one for all */
 	bool		several;
-	const ServerQuery *query;	/* but for its vector */
+	const ServerQuery *query;	/* except its vector */
 	const void *vectors;
 	uint32		count;
 } ChannelBatch;
@@ -215,12 +223,13 @@ client_batch_room(const ServerQuery *query)
 {
 	Size		each = add_size(sizeof(ChannelFound), mul_size(query->k, sizeof(SearchResult)));
 
-	Size		asked = query->vector_bytes + 2 * sizeof(uint32);	/* with entry and generation */
+	Size		asked = query->vector_bytes + 2 * sizeof(uint32);	/* and its mirror's entry and
+																	 * generation */
 
 	return (uint32) ((CHANNEL_DATA_BYTES - 3 * AREA_ALIGN) / Max(each, asked));
 }
 
-/* The mirror of each query, into a channel; false if they do not fit. */
+/* Write each query's mirror into a channel; false if they do not fit. */
 static bool
 fill_mirrors(int number, ChannelRequest *request, const ChannelBatch *batch)
 {
@@ -239,7 +248,7 @@ fill_mirrors(int number, ChannelRequest *request, const ChannelBatch *batch)
 	return true;
 }
 
-/* Put queries into a channel; false if vectors or answers do not fit. */
+/* Write queries into a channel; false if vectors or answers do not fit. */
 static bool
 fill_channel(int number, const ChannelBatch *batch)
 {
@@ -261,7 +270,7 @@ fill_channel(int number, const ChannelBatch *batch)
 	return true;
 }
 
-/* Take the answers out of a channel. */
+/* Copy the answers out of a channel. */
 static FallbackReason
 read_channel(int number, const ChannelBatch *batch, RawAnswer *raws)
 {
@@ -293,7 +302,7 @@ read_channel(int number, const ChannelBatch *batch, RawAnswer *raws)
 
 /*
  * Ask through a channel: several queries, or one whose answer is larger than
- * PAYLOAD_RESULTS. What fails is in raws[0].
+ * PAYLOAD_RESULTS. A failure is in raws[0].
  */
 static FallbackReason
 search_by_channel(const ChannelBatch *batch, uint32 epoch, RawAnswer *raws)
@@ -331,8 +340,8 @@ search_by_channel(const ChannelBatch *batch, uint32 epoch, RawAnswer *raws)
 }
 
 /*
- * Whether a slot occurs twice, by an open table at most half full; all are
- * below NO_SLOT.
+ * Whether a slot occurs twice, exactly: a hash table with open addressing, at
+ * most half full. All slots are below NO_SLOT.
  */
 static bool
 slot_repeated_surely(const SearchResult *results, uint32 count)
@@ -358,8 +367,8 @@ slot_repeated_surely(const SearchResult *results, uint32 count)
 }
 
 /*
- * Whether a slot occurs twice. Answers are small, so mostly no two slots even
- * have the same place among SLOT_PLACES.
+ * Whether a slot occurs twice. In most answers no two slots even have the same
+ * hash value among SLOT_PLACES.
  */
 static bool
 slot_repeated(const SearchResult *results, uint32 count)
@@ -384,8 +393,10 @@ slot_repeated(const SearchResult *results, uint32 count)
 }
 
 /*
- * Whether an answer is one that an honest server could give. What is not a
- * number is not after anything, nor is it before.
+ * Whether an answer satisfies the protocol: within the limits of what was sent
+ * to the mirror, in strictly ascending order of (distance, slot), no slot
+ * twice. NaN is rejected, because it is ordered neither before nor after a
+ * number.
  */
 static bool
 answer_is_valid(MirrorRef mirror, const ServerQuery *query, const RawAnswer *raw)
@@ -414,11 +425,15 @@ client_changes(MirrorRef mirror)
 {
 	uint64		changes = atomic_load(&mirror_track(mirror.entry)->changes_sent);
 
-	/* If the mirror is another by now, the number may be that one's. */
+	/*
+	 * Read the generation after the number: mirror_invalidate() advances it
+	 * before resetting the number, so with an unchanged generation the number
+	 * is this mirror's.
+	 */
 	return atomic_load(&mirror_area(mirror.entry)->generation) == mirror.generation ? changes : 0;
 }
 
-/* Whether a query can be put to a server now; its epoch. */
+/* Whether the server can be asked a query now; sets its epoch. */
 static FallbackReason
 may_ask(MirrorRef mirror, const ServerQuery *query, uint32 *epoch)
 {
@@ -434,7 +449,7 @@ may_ask(MirrorRef mirror, const ServerQuery *query, uint32 *epoch)
 	return FALLBACK_NONE;
 }
 
-/* What a server has said that is not an answer. */
+/* The fallback reason of an answer's status. */
 static FallbackReason
 judge_status(const RawAnswer *raw)
 {
@@ -466,7 +481,7 @@ client_ask(const ChannelBatch *batch, bool by_channel, RawAnswer *raws)
 	return why == FALLBACK_NONE ? judge_status(raws) : why;
 }
 
-/* Hand an answer over if it is valid. */
+/* Validate an answer, and return it. */
 static FallbackReason
 client_hand_over(MirrorRef mirror, const ServerQuery *query, const RawAnswer *raw,
 				 ServerAnswer *answer)
@@ -474,7 +489,10 @@ client_hand_over(MirrorRef mirror, const ServerQuery *query, const RawAnswer *ra
 	if (!answer_is_valid(mirror, query, raw))
 	{
 		pfree(raw->results);
-		/* The bounds may be those of what the entry has been used for since. */
+		/*
+		 * If the generation has changed, the limits may be those of another
+		 * mirror, so the answer says nothing about the server.
+		 */
 		if (!mirror_is_generation(mirror.entry, mirror.generation))
 			return FALLBACK_NOT_LOADED;
 		return FALLBACK_INVALID_ANSWER;
@@ -500,7 +518,7 @@ client_search(MirrorRef mirror, const ServerQuery *query, ServerAnswer *answer)
 	return why == FALLBACK_NONE ? client_hand_over(mirror, query, &raw, answer) : why;
 }
 
-/* Ask a batch, and hand its answers over. */
+/* Ask a batch, and return its answers. */
 static FallbackReason
 client_search_all(const ChannelBatch *batch, ServerAnswer *answers)
 {

@@ -1,7 +1,7 @@
 /*
  * client.h
- *		The backend's side of the server: find an index's mirror, ask it, count
- *		what happened.
+ *		The backend's side of the server: find an index's mirror, ask it, update
+ *		its counters.
  */
 #ifndef GPUANN_CLIENT_H
 #define GPUANN_CLIENT_H
@@ -12,14 +12,15 @@
 #include "datatype/timestamp.h"
 
 /*
- * An index's entry in the mirror table. entry < 0: there is none (no area,
+ * An index's entry in the mirror table; entry < 0: none (no shared area,
  * temporary table, table full).
  */
 typedef struct MirrorRef
 {
 	int			entry;
 	uint32		generation;		/* of the mirror asked */
-	uint32		identity;		/* of the entry's index: what the counters belong to */
+	uint32		identity;		/* of the entry, which changes with its index; counters belong to it
+								 */
 } MirrorRef;
 
 typedef struct ServerQuery
@@ -27,7 +28,7 @@ typedef struct ServerQuery
 	const void *vector;			/* dims elements of the index's type */
 	uint32		vector_bytes;
 	SearchMethod method;
-	uint32		k;				/* above PAYLOAD_RESULTS it goes through a channel */
+	uint32		k;				/* above PAYLOAD_RESULTS a channel is used */
 	uint32		ef;
 	uint32		probes;			/* METHOD_IVFPQ: lists read, and */
 	uint32		rerank;			/* rows measured exactly, as EngineQuery says */
@@ -45,15 +46,15 @@ typedef struct ServerAnswer
 } ServerAnswer;
 
 /*
- * The entry of an index, made if there is none (then the index is wanted and a
- * worker will come). Never blocks on the server. Sets *why when the server is
- * not to be asked.
+ * Find the entry of an index, or create one in state wanted, for which a mirror
+ * worker is started. Never waits for the server. Sets *why if the server must
+ * not be asked.
  */
 extern MirrorRef client_mirror(Relation index, const MetaPage *meta, FallbackReason *why);
 
 /*
- * Whether the server would answer a scan of an index now. Wants nothing, makes
- * nothing: for the planner.
+ * Whether the server would answer a scan of an index now. For the planner:
+ * creates no entry, and requests no mirror.
  */
 extern bool client_would_answer(Relation index);
 
@@ -61,43 +62,44 @@ extern bool client_would_answer(Relation index);
 extern bool client_engine_is_cuda(void);
 
 /*
- * The entry of an index that is to be mirrored now, whatever spoke against it
- * before; entry -1: it cannot be.
+ * Find or create the entry of an index, and request its mirror, even if it was
+ * refused or quarantined before; entry -1: impossible.
  */
 extern MirrorRef client_want(Relation index, const MetaPage *meta);
 
-/* Give up the index's mirror; false if there is none and none is on its way. */
+/* Drop the index's mirror; false if there is none and none is being loaded. */
 extern bool client_evict(Relation index);
 
 /*
- * Changes of node pages up to this were in the mirror when this was called; 0:
- * it is not known.
+ * The change sequence up to which the mirror has the changes of node pages now;
+ * 0: unknown.
  */
 extern uint64 client_changes(MirrorRef mirror);
 
 /*
- * Ask the server. Anything but FALLBACK_NONE: no answer, take the page path.
- * Errors out only on cancel and shutdown.
+ * Ask the server. Any result but FALLBACK_NONE means that there is no answer,
+ * and the caller takes the page path. Raises errors only on cancel and
+ * shutdown.
  */
 extern FallbackReason client_search(MirrorRef mirror, const ServerQuery *query,
 									ServerAnswer *answer);
 
 /*
- * Ask the same of many vectors, which stand one after another, through a
- * channel: all are answered, or none. client_batch_room says how many fit.
- * Memory is palloc'd.
+ * Ask the same query for many vectors, which are consecutive, through a
+ * channel; all are answered, or none. client_batch_room() returns how many fit.
+ * Answers are palloc'd.
  */
 extern FallbackReason client_search_batch(MirrorRef mirror, const ServerQuery *query,
 										  const void *vectors, uint32 count, ServerAnswer *answers);
-/* The same, each vector of a mirror of its own. */
+/* The same, with a mirror for each vector. */
 extern FallbackReason client_search_several(const MirrorRef *mirrors, const ServerQuery *query,
 											const void *vectors, uint32 count,
 											ServerAnswer *answers);
 extern uint32 client_batch_room(const ServerQuery *query);
 
 /*
- * Tell whoever mirrors this index that its pages are ahead. Cheap; a no-op
- * without an area.
+ * Wake the index's mirror worker after a change of its pages. Cheap; does
+ * nothing without a shared area.
  */
 extern void client_note_change(Relation index);
 
@@ -105,19 +107,19 @@ extern void client_note_change(Relation index);
 extern bool client_worker_serves(Relation index);
 
 /*
- * Whether that worker has the engine link this index (then nobody else need
- * link): not while the engine refuses to.
+ * Whether that worker has the engine link this index, so that no other process
+ * has to; false while the engine refuses to.
  */
 extern bool client_worker_links(Relation index);
 
 /*
- * Ask that worker to link the list up to a position. True: it has taken that
- * on, and does not yield the linker lock to who waits for it before it is done,
- * has no more memory for it, or gives up.
+ * Ask that worker to link the pending list up to a position. True: it has
+ * accepted, and will not yield the linker lock to waiting processes until it
+ * has finished, used up its memory, or failed.
  */
 extern bool client_ask_to_link(Relation index, uint64 position);
 
-/* What one finished scan adds to the index's counters. */
+/* Counts of one finished scan, to be added to the index's counters. */
 typedef struct ScanTally
 {
 	bool		server;			/* the first answer came from the server */
@@ -134,18 +136,18 @@ extern void client_count_scan(MirrorRef mirror, const ScanTally *tally);
 
 /*
  * Load the mirror of an index that this transaction has just built, from its
- * pages, if it is to have one and there is room. Never fails for the server's
- * sake: then the first scan has the mirror loaded, as any other. The build
- * began then; progress is told in rows done.
+ * pages, if the index is to be mirrored and there is room. A failure of the
+ * server is not an error: then the first scan requests the mirror, as for any
+ * index. `begun` is when the build began; progress is reported in rows done.
  */
 extern void mirror_feed(Relation index, TimestampTz begun, void (*progress) (int64 done));
 
 /* ---- fallback.c ---- */
 
 /*
- * Tell about a fallback: the user as gpuann.fallback says (nothing, a notice,
- * or an error), the log at most once a minute for each reason. The detail, what
- * the engine said, belongs to the next one.
+ * Report a fallback: to the user by gpuann.fallback (nothing, a notice, or an
+ * error), to the log at most once a minute for each reason. The detail, the
+ * engine's message, is used by the next report.
  */
 extern void fallback_report(Relation index, FallbackReason why);
 extern void fallback_detail(const char *text);

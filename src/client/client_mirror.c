@@ -1,14 +1,14 @@
 /*
  * client_mirror.c
- *		Finding an index's entry of the mirror table from a backend, and telling
- *		its worker of changes.
+ *		Backend-local cache of mirror table entries, and notification of mirror
+ *		workers.
  *
- * Every backend remembers the entries it has met, so that a scan or an insert
- * usually takes no lock. A remembered entry is still the index's as long as its
- * identity has not moved. It is forgotten when the index changes in the
- * catalog: so what a session remembers does not grow with every index that it
- * ever met. No function here may hold on to it while invalidations are taken
- * in.
+ * Every backend caches the entries of the indexes that it has used, so that a
+ * scan or an insert usually takes no lock. A cached entry is valid as long as
+ * the entry's identity is unchanged. Relcache invalidation of the index removes
+ * it, so the cache does not grow with every index that the session ever used.
+ * No function here may keep a pointer into the cache across
+ * AcceptInvalidationMessages().
  */
 #include "base/base.h"
 
@@ -24,28 +24,26 @@
 #include "utils/inval.h"
 #include "utils/memutils.h"
 
-#define USE_GRAIN_MS	20		/* of when a mirror was last used */
-#define FULL_RETRY_MS	1000	/* after the table was full of others in use */
-#define ASK_TO_LINK_MS	2000	/* a worker takes on what is wanted within this time, or is asked in
-								 * vain */
+#define USE_GRAIN_MS	20		/* granularity of last_used_ms */
+#define FULL_RETRY_MS	1000	/* before retrying after the table was full */
+#define ASK_TO_LINK_MS	2000	/* timeout for the worker to accept a request to link */
 #define ASK_POLL_MS		1
 
-/* What this backend remembers of an index. */
+/* A cached entry. */
 typedef struct Remembered
 {
 	Oid			index;			/* hash key */
 	MirrorKey	key;
-	int			entry;			/* -1: there was none */
+	int			entry;			/* -1: the index had none */
 	uint32		identity;
-	uint32		table_version;	/* for entry -1: as of when */
-	int64		full_ms;		/* when the table last had no room for it; 0: never */
+	uint32		table_version;	/* for entry -1: table_version of the lookup */
+	int64		full_ms;		/* when the table was last full; 0: never */
 } Remembered;
 
 static HTAB *remembered = NULL;
 
 /*
- * An index has changed, or has gone: what we remember of it may go too.
- * InvalidOid: all may have.
+ * Relcache callback: remove the cached entry of an index; InvalidOid: of all.
  */
 static void
 forget_index(Datum arg, Oid relation)
@@ -63,7 +61,7 @@ forget_index(Datum arg, Oid relation)
 		(void) hash_search(remembered, &memory->index, HASH_REMOVE, NULL);
 }
 
-/* What this backend remembers of an index; made if it has not met it. */
+/* Find or create the cached entry of an index. */
 static Remembered *
 recall_index(Relation index)
 {
@@ -102,7 +100,7 @@ same_file(const MirrorKey *a, const MirrorKey *b)
 }
 
 /*
- * Whether what is remembered still holds; a nonce of 0 in the key matches any.
+ * Whether a cached entry is still valid; a nonce of 0 in the key matches any.
  */
 static bool
 still_true(const Remembered *memory, const MirrorKey *key)
@@ -115,8 +113,8 @@ still_true(const Remembered *memory, const MirrorKey *key)
 }
 
 /*
- * An index is wanted from now on. Without a GPU that means that a worker looks
- * once what is pending; then it is told of changes.
+ * An entry has become wanted. Without a GPU set its `changed`, so that a worker
+ * checks the pending list once; later changes set it themselves.
  */
 static void
 note_wanted(int entry)
@@ -126,8 +124,9 @@ note_wanted(int entry)
 }
 
 /*
- * Look an index up in the table; make an entry in the given state if there is
- * none and state is not MIRROR_EMPTY. A nonce of 0 in the key matches any.
+ * Look an index up in the table, and create an entry in the given state if
+ * there is none and state is not MIRROR_EMPTY. A nonce of 0 in the key matches
+ * any.
  */
 static void
 look_up(Remembered *memory, const MirrorKey *key, MirrorState state)
@@ -164,7 +163,7 @@ look_up(Remembered *memory, const MirrorKey *key, MirrorState state)
 	LWLockRelease(lock);
 }
 
-/* Statistics were all that was kept: from now on the index is wanted. */
+/* Move an entry that only keeps statistics to wanted. */
 static void
 mirror_want(const Remembered *memory)
 {
@@ -182,8 +181,8 @@ mirror_want(const Remembered *memory)
 }
 
 /*
- * The index is not to be mirrored (any more): its worker lets it go, or we do
- * if it has none.
+ * The index is not to be mirrored (any more): have its worker drop the mirror,
+ * or do so here if it has none.
  */
 static void
 mirror_unwant(const Remembered *memory)
@@ -220,7 +219,7 @@ made_here(Relation index)
 #endif
 }
 
-/* What the state of an entry means for a scan. */
+/* The fallback reason of an entry's state. */
 static FallbackReason
 reason_of_state(int entry)
 {
@@ -241,8 +240,8 @@ reason_of_state(int entry)
 }
 
 /*
- * An index is used now. Its entry is read by every scan of every session, so it
- * is written seldom.
+ * Update last_used_ms. The entry's cache line is read by every scan of every
+ * session, so it is written at most once per USE_GRAIN_MS.
  */
 static void
 note_use(int entry)
@@ -256,8 +255,8 @@ note_use(int entry)
 }
 
 /*
- * What is remembered of an index, as it is now; `ours`: this transaction has
- * made its file.
+ * Return the cached entry of an index, after looking it up if it is not valid.
+ * `ours`: this transaction has created its file.
  */
 static Remembered *
 remember_entry(Relation index, const MetaPage *meta, bool ours, bool wanted)
@@ -271,8 +270,8 @@ remember_entry(Relation index, const MetaPage *meta, bool ours, bool wanted)
 		(memory->entry < 0 && monotonic_ms() - memory->full_ms >= FULL_RETRY_MS))
 	{
 		/*
-		 * A file that may go with this transaction gets no entry: it would
-		 * inherit from the one before.
+		 * A file that an abort would remove gets no entry: mirror_inherit()
+		 * would move the counters of the committed file to it.
 		 */
 		look_up(memory, &key, wanted ? MIRROR_WANTED : ours ? MIRROR_EMPTY : MIRROR_STATISTICS);
 		if (memory->entry >= 0 && wanted)
@@ -307,8 +306,9 @@ client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 	}
 
 	/*
-	 * The generation before the identity: mirror_table.c moves them the other
-	 * way round.
+	 * Read the generation before checking the identity. mirror_forget()
+	 * advances them in the opposite order, so a generation of another index's
+	 * mirror is never taken for ours.
 	 */
 	ref.entry = memory->entry;
 	ref.generation = atomic_load(&mirror_area(ref.entry)->generation);
@@ -367,8 +367,8 @@ client_want(Relation index, const MetaPage *meta)
 }
 
 /*
- * The entry of an index whose nonce need not be known, and its identity, if
- * wanted; -1: none.
+ * Find the entry of an index without knowing its nonce, and optionally the
+ * entry's identity; -1: none.
  */
 static int
 known_entry(Relation index, uint32 *identity)
@@ -398,11 +398,15 @@ client_note_change(Relation index)
 		return;
 	mirror = mirror_area(entry);
 	state = atomic_load(&mirror->state);
-	/* Without a GPU an index has no mirror, but a worker that links. */
+	/* Without a GPU indexes have no mirrors, but workers link them. */
 	if (state != MIRROR_READY && state != MIRROR_LOADING &&
 		!(shmem_no_gpu() && (state == MIRROR_WANTED || state == MIRROR_REFUSED)))
 		return;
-	/* Only who finds the worker idle wakes it. */
+	/*
+	 * Only the process that sets `changed` wakes the worker, which clears it
+	 * before reading pages. The load before the exchange keeps the cache line
+	 * shared under many inserts.
+	 */
 	if (atomic_load(&mirror->changed) == 0 && atomic_exchange(&mirror->changed, 1) == 0)
 		mirror_wake(entry);
 }
@@ -470,7 +474,10 @@ client_ask_to_link(Relation index, uint64 position)
 	if (!gpuann_server || !client_worker_links(index))
 		return false;
 	wanted = &mirror_track(entry)->link_wanted;
-	/* A position of another index's list might never come. */
+	/*
+	 * Check the identity under the lock: a position of another index's list
+	 * might never be reached.
+	 */
 	LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
 	ours = mirror_is_still(entry, identity);
 	while (ours && before < position && !atomic_compare_exchange_weak(wanted, &before, position))

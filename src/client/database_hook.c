@@ -1,18 +1,19 @@
 /*
  * database_hook.c
- *		Sends mirror workers out of a database that is about to be dropped,
- *		moved or copied.
+ *		Have mirror workers leave a database that is about to be dropped,
+ *		renamed, moved or copied.
  *
- * Such commands fail while anybody is connected to the database, and nobody
- * should have to know that we are. Until the transaction of the command ends,
- * the database is barred: no worker is started in it. (Several RENAMEs may be
- * one transaction.) On a standby replay ends the worker itself, as any backend.
+ * Such commands fail while other sessions are connected to the database, and
+ * users should not have to care about our workers. Until the transaction of the
+ * command ends the database is barred, that is, no worker is started in it.
+ * (Several RENAMEs may be in one transaction.) On a standby, replay terminates
+ * the worker like any backend.
  *
- * Mirrors are everybody's, so who may not do this sends nobody away: before the
- * workers are asked to leave, a statement is held to PostgreSQL's rules of who
- * may do what to which database. It decides for itself afterwards, and says
- * why. What it refuses for other reasons (somebody is connected, an encoding,
- * a subscription) has sent the workers away; they come back at once.
+ * Workers serve all users of the database, so privileges are checked before
+ * asking them to exit, by PostgreSQL's rules for the statement. PostgreSQL
+ * checks them again afterwards, and reports the error. If it refuses the
+ * statement for other reasons (other sessions, an encoding, a subscription),
+ * the workers have exited, and are started again at once.
  */
 #include "base/base.h"
 
@@ -36,29 +37,29 @@
 #include "utils/acl.h"
 #include "utils/syscache.h"
 
-#define LEAVE_MS	5000		/* how long the command waits for them at most, as core does for
-								 * other sessions */
+#define LEAVE_MS	5000		/* maximum wait for workers to exit, the same as core's for other
+								 * sessions */
 #define LEAVE_POLL_MS 5
 
-/* What a statement wants with the database that it needs for itself. */
+/* A statement that needs a database without other sessions. */
 typedef struct DatabaseStatement
 {
 	NodeTag		tag;
 	const char *name;			/* NULL: it needs none */
 	const char *new_name;		/* of a copy, or after RENAME */
-	const char *owner;			/* of a copy; NULL: who makes it */
-	const char *tablespace;		/* SET TABLESPACE: where to */
+	const char *owner;			/* of a copy; NULL: the current user */
+	const char *tablespace;		/* of SET TABLESPACE */
 	Oid			database;
 } DatabaseStatement;
 
 static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 
-/* Whether this backend may bar databases, until its transaction ends. */
+/* Whether this transaction has barred databases. */
 static bool bars_any = false;
 
 /*
- * Whether a bar holds: a backend that was terminated in the middle could not
- * lift it.
+ * Whether a bar is in effect. The backend's process is checked too, because one
+ * that was killed could not lift it.
  */
 static bool
 bar_holds(const BarredDatabase *bar)
@@ -77,7 +78,7 @@ database_barred(Oid database)
 	return false;
 }
 
-/* ---- what PostgreSQL is going to say ---- */
+/* ---- privileges, by PostgreSQL's rules ---- */
 
 /* The value of an option of a statement; NULL: it has none, or DEFAULT. */
 static const char *
@@ -96,7 +97,10 @@ option_value(List *options, const char *name)
 	return value;
 }
 
-/* Whether a statement needs a database for itself; which, and what for. */
+/*
+ * Whether a statement needs a database without other sessions; fills
+ * *statement.
+ */
 static bool
 read_statement(Node *node, DatabaseStatement *statement)
 {
@@ -134,7 +138,7 @@ read_statement(Node *node, DatabaseStatement *statement)
 	return OidIsValid(statement->database);
 }
 
-/* Whether the current user owns a database, by membership too. */
+/* Whether the current user owns a database, directly or by role membership. */
 static bool
 owns_database(Oid database)
 {
@@ -156,7 +160,7 @@ may_create_in_tablespace(Oid tablespace)
 #endif
 }
 
-/* Whether the current user may make somebody the owner of what he makes. */
+/* Whether the current user may create a database owned by this role. */
 static bool
 may_give_to(const char *owner)
 {
@@ -199,8 +203,8 @@ is_template(Oid database)
 /*
  * Whether PostgreSQL lets the current user do this to this database. It may
  * refuse more: a copy's encoding, locale or tablespace, a database with
- * replication slots or subscriptions. That is not looked at: who is let so far
- * may send the workers away anyhow, by a command that succeeds.
+ * replication slots or subscriptions. That is not checked: a user who gets this
+ * far could have the workers exit anyway, by a statement that succeeds.
  */
 static bool
 is_allowed(const DatabaseStatement *statement, bool in_block)
@@ -209,8 +213,8 @@ is_allowed(const DatabaseStatement *statement, bool in_block)
 	Oid			tablespace;
 
 	/*
-	 * But for RENAME none may be undone; and none is for who may only read, or
-	 * for recovery.
+	 * Only RENAME may run in a transaction block; none may run in a read-only
+	 * transaction, in parallel mode or during recovery.
 	 */
 	if (XactReadOnly || IsInParallelMode() || (in_block && statement->tag != T_RenameStmt))
 		return false;
@@ -236,8 +240,9 @@ is_allowed(const DatabaseStatement *statement, bool in_block)
 
 /*
  * Bar a database until this subtransaction ends. If this backend bars it
- * already, an outer one does. If there is no room, which there is for as many
- * as there are backends, workers that are started have to wait for a lock.
+ * already, that was done by this or an outer subtransaction, and remains. There
+ * is room for one bar per request slot; without room the database is not
+ * barred, and a worker that is started waits for the database lock.
  */
 static void
 database_bar(Oid database)
@@ -264,8 +269,8 @@ database_bar(Oid database)
 }
 
 /*
- * Lift the bars of a subtransaction, or hand them to its parent; those of any
- * if none is given.
+ * Lift the bars of a subtransaction, or pass them to its parent; without a
+ * subtransaction, lift all of this backend.
  */
 static void
 pass_bars(SubTransactionId subid, SubTransactionId parent)
@@ -314,7 +319,11 @@ database_hook_at_subtransaction_end(SubXactEvent event, SubTransactionId subid,
 		pass_bars(subid, parent);
 }
 
-/* Ask the workers of a database to leave; true if there are any. */
+/*
+ * Ask the workers of a database to exit; true if there are any. Called after
+ * database_bar(): the launcher checks bars under the same lock before it starts
+ * a worker, so none is missed.
+ */
 static bool
 ask_to_leave(Oid database)
 {
@@ -332,7 +341,7 @@ ask_to_leave(Oid database)
 			SetLatch(slot->latch);
 		slot->leave = true;
 	}
-	/* They see that the database is barred. */
+	/* Readers exit when they find the database barred. */
 	for (int i = 0; i < GPUANN_MAX_READERS; i++)
 	{
 		if (gpuann_control->readers[i].database != database)
@@ -345,8 +354,8 @@ ask_to_leave(Oid database)
 }
 
 /*
- * Wait until no worker is in a database. After LEAVE_MS the command goes on,
- * and core says what it thinks.
+ * Wait until no worker is connected to a database. After LEAVE_MS the statement
+ * continues, and core reports the remaining sessions.
  */
 static void
 await_leave(Oid database)
@@ -362,7 +371,7 @@ await_leave(Oid database)
 	}
 }
 
-/* Run a statement with its database to itself. */
+/* ProcessUtility hook: run a statement after workers have left its database. */
 static void
 gpuann_ProcessUtility(PlannedStmt *planned, const char *text, bool read_only_tree,
 					  ProcessUtilityContext context, ParamListInfo parameters,

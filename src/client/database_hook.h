@@ -1,19 +1,19 @@
 /*
  * database_hook.h
- *		Sends mirror workers out of a database that is about to be dropped,
- *		moved or copied.
+ *		Have mirror workers leave a database that is about to be dropped,
+ *		renamed, moved or copied.
  */
 #ifndef GPUANN_DATABASE_HOOK_H
 #define GPUANN_DATABASE_HOOK_H
 
 #include "base/base.h"
 
-/* Install the hook; while preloading only. */
+/* Install the hook; only while preloading. */
 extern void database_hook_init(void);
 
 /*
- * drop_hook.c: mirrors of dropped indexes are given up. Called by the
- * postmaster.
+ * drop_hook.c: install the hook that drops mirrors of dropped indexes. Called
+ * by the postmaster.
  */
 extern void drop_hook_init(void);
 

@@ -1,9 +1,9 @@
 /*
  * drop_hook.c
- *		Mirrors of dropped indexes: their memory is freed when the drop commits.
+ *		Drop the mirrors of dropped indexes when the transaction commits.
  *
- * Without this they would be found out by an audit, half an hour later at most;
- * so what cannot be seen here (a standby's replay) is no leak.
+ * Without this, a worker's periodic check would find them half an hour later at
+ * most. So drops that are not seen here (replay on a standby) are no leak.
  */
 #include "base/base.h"
 
@@ -18,7 +18,7 @@
 #include "storage/lwlock.h"
 #include "utils/memutils.h"
 
-/* An index that this transaction has dropped, if it commits. */
+/* An index that is dropped if this transaction commits. */
 typedef struct DroppedIndex
 {
 	int			entry;
@@ -39,7 +39,7 @@ drop_hook_remember(int entry)
 	{
 		int			room = dropped_room > 0 ? 2 * dropped_room : 16;
 
-		/* There is room when there is memory: this may fail. */
+		/* this may raise an out-of-memory error */
 		dropped = dropped ? repalloc(dropped, room * sizeof(DroppedIndex))
 			: MemoryContextAlloc(TopMemoryContext, room * sizeof(DroppedIndex));
 		dropped_room = room;
@@ -49,7 +49,9 @@ drop_hook_remember(int entry)
 	dropped[dropped_count++].subid = GetCurrentSubTransactionId();
 }
 
-/* A relation is being dropped: is it an index of ours? */
+/*
+ * Object access hook: record the entries of a relation that is being dropped.
+ */
 static void
 note_drop(Oid relation)
 {
@@ -59,7 +61,8 @@ note_drop(Oid relation)
 		MirrorTrack *track = mirror_track((int) i);
 
 		/*
-		 * A file made by this transaction has an entry beside the one before.
+		 * No exit at the first match: a file created by this transaction has an
+		 * entry besides that of the previous file.
 		 */
 		if (track->in_use && track->key.index == relation && track->key.database == MyDatabaseId)
 			drop_hook_remember((int) i);
@@ -78,8 +81,8 @@ gpuann_object_access(ObjectAccessType access, Oid class, Oid object, int subobje
 }
 
 /*
- * The drops are final: forget their entries; the server then drops what it
- * holds.
+ * The drops are committed: empty their entries. The server then drops their
+ * mirrors.
  */
 static void
 forget_dropped(void)
@@ -100,7 +103,10 @@ drop_hook_at_transaction_end(XactEvent event, void *arg)
 		return;
 	if (event == XACT_EVENT_COMMIT)
 		forget_dropped();
-	/* What is prepared may be undone yet, and then the audit finds it. */
+	/*
+	 * A prepared transaction may still be rolled back; if it is committed, the
+	 * periodic check finds the entry.
+	 */
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
 		dropped_count = 0;
 }

@@ -1,7 +1,7 @@
 /*
  * fallback.c
- *		Why a scan was answered from pages: for the user, for the log, for the
- *		views.
+ *		Report why a scan was answered from pages: to the user, in the log, in
+ *		the views.
  */
 #include "base/base.h"
 
@@ -11,9 +11,9 @@
 
 #include "utils/rel.h"
 
-#define LOG_INTERVAL_MS	60000	/* between two lines about one reason, of all sessions */
+#define LOG_INTERVAL_MS	60000	/* interval between log lines for one reason, in all sessions */
 
-/* What the engine said about the next fallback. */
+/* The engine's message for the next report. */
 static char detail[128];
 
 const char *
@@ -27,7 +27,7 @@ fallback_reason_name(FallbackReason why)
 	return why >= 0 && why < FALLBACK_REASONS ? names[why] : "unknown";
 }
 
-/* The same for a person. */
+/* A reason's text for messages. */
 static const char *
 fallback_text(FallbackReason why)
 {
@@ -57,8 +57,8 @@ fallback_detail(const char *text)
 }
 
 /*
- * Log a fallback unless one like it was logged a short while ago; then only
- * count it.
+ * Log a fallback, unless one with the same reason was logged within
+ * LOG_INTERVAL_MS; then only count it.
  */
 static void
 log_fallback(Relation index, FallbackReason why)
@@ -86,10 +86,10 @@ log_fallback(Relation index, FallbackReason why)
 void
 fallback_report(Relation index, FallbackReason why)
 {
-	/* Who has turned the server off for this session knows. */
+	/* not if this session has turned the server off */
 	if (why == FALLBACK_NONE || !gpuann_server)
 		return;
-	/* That there is no GPU, the launcher has said. */
+	/* the launcher has logged that there is no GPU */
 	if (why != FALLBACK_OFF && why != FALLBACK_NO_GPU &&
 		gpuann_area != NULL)
 		log_fallback(index, why);

@@ -1,17 +1,17 @@
 /*
  * list_counts.c
- *		How often the lists of indexes are probed: the area's counts.
+ *		Probe counts of lists, in the shared area.
  *
- * The server adds to them (src/server/list_counts.c). Who makes a mirror
- * claims a range of counts for its index first; the range stays the index's
- * when the mirror goes, so that counts outlive mirrors and servers, and with
- * the launcher's file (src/launcher/counts_file.c) the cluster. A new relation
- * file is another entry and begins anew.
+ * The server adds to them (src/server/list_counts.c). The process that creates
+ * a mirror first claims a range of counts for its index. The index keeps the
+ * range when the mirror is dropped, so counts survive mirrors, servers and, by
+ * the launcher's file (src/launcher/counts_file.c), restarts. A new relation
+ * file has another entry, with new counts.
  *
- * If there are more lists than counts, some indexes lose theirs to one whose
- * mirror is made, and only where it then has a range. First go those without a
- * mirror, the least recently used first, then those of other databases that
- * have one. A database loses counts only to one that holds fewer.
+ * If there are more lists than counts, a claim takes the ranges of other
+ * indexes, provided that this yields a large enough range: first of those
+ * without a mirror, least recently used first, then of those of other databases
+ * that have one. A database loses counts only to one that holds fewer.
  */
 #include "base/base.h"
 
@@ -23,32 +23,33 @@
 #include "storage/lwlock.h"
 #include "utils/rel.h"
 
-#define MOST_COUNT	1e15		/* none gets there; sums of these, times rows, are finite */
+#define MOST_COUNT	1e15		/* never reached; ensures that sums of counts, times rows, are
+								 * finite */
 
-/* An index that has counts. */
+/* An index that holds counts. */
 typedef struct Holder
 {
 	int			entry;
-	uint32		holding;		/* its database's */
+	uint32		holding;		/* index of its database's holding */
 	bool		mirrored;
-	bool		loses;			/* its counts, if that makes room */
+	bool		loses;			/* its counts may be taken */
 	int64		used_ms;
 } Holder;
 
-/* What the indexes of a database have, or would have. */
+/* Grains held by the indexes of a database, or after taking some. */
 typedef struct Holding
 {
 	Oid			database;
 	uint32		grains;
 } Holding;
 
-/* All who have counts, in the order in which they lose them. */
+/* All holders, in the order in which they lose counts. */
 typedef struct HolderTable
 {
 	uint32		nholders;
 	uint32		nholdings;
 	Holder		holders[AREA_MIRRORS];
-	Holding		holdings[AREA_MIRRORS + 1]; /* the first is of who claims */
+	Holding		holdings[AREA_MIRRORS + 1]; /* the first is the claiming database's */
 } HolderTable;
 
 static uint32
@@ -57,7 +58,7 @@ grains_of(uint32 lists)
 	return (lists + COUNT_GRAIN - 1) / COUNT_GRAIN;
 }
 
-/* Grains that may be used. */
+/* Number of usable grains. */
 static uint32
 most_grains(void)
 {
@@ -92,7 +93,7 @@ mark_grains(GrainMap *map, ListCountsRange range, bool used)
 }
 
 /*
- * Find free grains in [from, end) that follow each other; end: there are none.
+ * Find adjacent free grains in [from, end); returns end if there are none.
  */
 static uint32
 find_grains(const GrainMap *map, uint32 from, uint32 end, uint32 wanted)
@@ -108,7 +109,7 @@ find_grains(const GrainMap *map, uint32 from, uint32 end, uint32 wanted)
 	return end;
 }
 
-/* Have grains from `first` on. */
+/* Allocate grains from `first` on. */
 static ListCountsRange
 take_grains(uint32 first, uint32 lists)
 {
@@ -120,8 +121,9 @@ take_grains(uint32 first, uint32 lists)
 }
 
 /*
- * Find free grains behind those that were taken last, so that a range that was
- * given back is not another's at once: the server may be about to add to it.
+ * Find free grains after those allocated last (next fit), so that a released
+ * range is not reused at once: the server may be about to add to it, as it
+ * checks the entry before adding, without a lock.
  */
 static bool
 find_free(uint32 wanted, uint32 *first)
@@ -135,7 +137,7 @@ find_free(uint32 wanted, uint32 *first)
 	return *first < most;
 }
 
-/* Those without a mirror first, of these the least recently used. */
+/* Order: holders without a mirror first, then by last use. */
 static int
 compare_holders(const void *left, const void *right)
 {
@@ -147,7 +149,7 @@ compare_holders(const void *left, const void *right)
 	return a->used_ms < b->used_ms ? -1 : a->used_ms > b->used_ms;
 }
 
-/* Where the holding of a database is. */
+/* Find or create the holding of a database. */
 static uint32
 holding_of(HolderTable *table, Oid database)
 {
@@ -191,9 +193,10 @@ list_holders(HolderTable *table, Oid database, uint32 wanted)
 }
 
 /*
- * Whether an index may lose its counts. Another database's may if that has more
- * than the claiming one would have; and one with a mirror, if it still has as
- * many afterwards. So databases do not take the same counts in turns.
+ * Whether an index may lose its counts. One of another database may, if that
+ * holds more than the claiming one would; if the index has a mirror, only if
+ * its database still holds as many afterwards. So databases do not take the
+ * same counts from each other in turns.
  */
 static bool
 may_lose(const HolderTable *table, const Holder *holder, uint32 grains)
@@ -238,9 +241,12 @@ plan_room(HolderTable *table, uint32 wanted, uint32 *first)
 	return false;
 }
 
-/* Make room by taking counts of others, if that does it: those in the way. */
+/*
+ * Make room by taking the counts of other holders that overlap the range found,
+ * if there is one.
+ */
 static bool
-make_room(Oid database, uint32 wanted, uint32 *first)
+counts_make_room(Oid database, uint32 wanted, uint32 *first)
 {
 	HolderTable *table = palloc_extended(sizeof(HolderTable), MCXT_ALLOC_NO_OOM);
 	bool		planned;
@@ -274,7 +280,7 @@ list_counts_claim(int entry, uint32 lists)
 		return true;
 	list_counts_release(entry);
 	if (lists == 0 || lists > ENGINE_MAX_LISTS ||
-		(!find_free(wanted, &first) && !make_room(track->key.database, wanted, &first)))
+		(!find_free(wanted, &first) && !counts_make_room(track->key.database, wanted, &first)))
 		return false;
 	range = take_grains(first, lists);
 	for (uint32 i = 0; i < lists; i++)
@@ -322,9 +328,9 @@ list_counts_copy(int entry, double *counts, int64 *counted_at)
 	}
 }
 
-/* Have the server bring a mirror's counts up to date. */
+/* Ask the server to update a mirror's counts. */
 static void
-ask_server(int entry, uint32 generation)
+counts_ask_server(int entry, uint32 generation)
 {
 	int			channel;
 
@@ -374,7 +380,7 @@ client_list_counts(Relation index, uint64 nonce, uint32 lists, double *counts)
 	if (entry < 0)
 		return false;
 	if (ready && shmem_server_ready(&epoch))
-		ask_server(entry, generation);
+		counts_ask_server(entry, generation);
 
 	LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
 	if (mirror_is_still(entry, identity) && mirror_track(entry)->key.nonce == nonce &&

@@ -1,7 +1,6 @@
 /*
  * list_counts.h
- *		How often the lists of indexes are probed: the area's counts, who has
- *		which, and reading them.
+ *		Probe counts of lists, in the shared area: claiming and reading them.
  */
 #ifndef GPUANN_LIST_COUNTS_H
 #define GPUANN_LIST_COUNTS_H
@@ -9,28 +8,29 @@
 #include "client/mirror_table.h"
 
 /*
- * Have counts for so many lists of an entry: those it has, if they are as many,
- * or new ones, all zero. False: the area has no room, or no mirror can have so
- * many, and the entry no counts. The lock is held exclusively.
+ * Claim counts for an entry with this many lists: those that it holds, if the
+ * number matches, or new ones, all zero. Returns false if there is no room or
+ * there are too many lists; then the entry has no counts. The mirror lock is
+ * held exclusively.
  */
 extern bool list_counts_claim(int entry, uint32 lists);
 
-/* Give them back. The lock is held exclusively. */
+/* Release them. The mirror lock is held exclusively. */
 extern void list_counts_release(int entry);
 
 /*
  * Set or copy the counts of an entry that has some, and the time as of which
- * they are aged. What the server may have written is made sound. The lock is
- * held, exclusively to set them.
+ * they are aged. Values that the server could not have written correctly are
+ * replaced. The mirror lock is held, exclusively to set them.
  */
 extern void list_counts_set(int entry, const double *counts, int64 counted_at);
 extern void list_counts_copy(int entry, double *counts, int64 *counted_at);
 
 /*
- * How often each list of an index was probed, as of now: the server is asked
- * to bring its counts up to date, if it answers within gpuann.request_timeout;
- * else they are some seconds old. False: nothing was ever counted of this
- * index, or of one with as many lists.
+ * How often each list of an index was probed, as of now. The server is asked to
+ * update the counts; if it does not answer within gpuann.request_timeout, they
+ * are some seconds old. Returns false if this index has no counts, or for
+ * another number of lists.
  */
 extern bool client_list_counts(Relation index, uint64 nonce, uint32 lists, double *counts);
 

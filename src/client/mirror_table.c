@@ -1,7 +1,7 @@
 /*
  * mirror_table.c
- *		The mirror table: entries are found by relation file, made on first use,
- *		and emptied when their index is gone.
+ *		The mirror table: entries are found by relation file, created on first
+ *		use, and emptied when their index is dropped.
  *
  * Relies on gpuann_mirror_lock() for every change; scans read an entry without
  * it (client.c says why that is safe).
@@ -20,9 +20,9 @@
 
 #define REFUSED_RETRY_MS		(30 * 1000) /* doubled with every refusal in a row */
 #define REFUSED_RETRY_MOST_MS	(600 * 1000)
-#define RECENTLY_USED_MS		(600 * 1000)	/* mirrors used since are loaded again when a server
-												 * starts */
-#define CRASH_MEMORY_MS			(3600 * 1000)	/* a crash so long ago says nothing any more */
+#define RECENTLY_USED_MS		(600 * 1000)	/* mirrors used within this time are loaded again
+												 * when a server starts */
+#define CRASH_MEMORY_MS			(3600 * 1000)	/* crashes longer ago are not counted */
 
 /*
  * The part of a key by which entries are found: a relation file has one nonce
@@ -59,7 +59,10 @@ mirrors_shmem_size(void)
 					hash_estimate_size(AREA_MIRRORS, sizeof(FileEntry)));
 }
 
-/* Called in the postmaster, at start and after every crash. */
+/*
+ * Initialize the table. Called in the postmaster, at start and after every
+ * crash restart.
+ */
 void
 mirrors_shmem_init(void)
 {
@@ -126,7 +129,10 @@ mirror_find(const MirrorKey *key)
 	return found ? found->entry : -1;
 }
 
-/* Whether an index is kept away from the server because of crashes. */
+/*
+ * Whether an index is quarantined, because the server crashed while working on
+ * it.
+ */
 static bool
 mirror_quarantined(int entry)
 {
@@ -134,15 +140,14 @@ mirror_quarantined(int entry)
 }
 
 /*
- * How much an entry is worth to its database: one in use gives way only to
- * another database.
+ * Order in which entries are replaced. One in use is replaced only for another
+ * database.
  */
 typedef enum EntryWorth
 {
-	WORTH_COUNTERS,				/* nobody serves it: counters only, or it waits, or is refused for a
-								 * while */
+	WORTH_COUNTERS,				/* no mirror: only counters, or wanted, or refused for a while */
 	WORTH_MIRROR,
-	WORTH_QUARANTINE,			/* forgotten, its index might crash the server again */
+	WORTH_QUARANTINE,			/* without its entry, the index might crash the server again */
 	WORTH_USED
 } EntryWorth;
 
@@ -162,7 +167,7 @@ entry_worth(int entry, int64 idle_since)
 	return quarantined ? WORTH_QUARANTINE : WORTH_MIRROR;
 }
 
-/* Entries that may be used. */
+/* Number of usable entries. */
 static int
 most_entries(void)
 {
@@ -183,10 +188,10 @@ compare_databases(const void *left, const void *right)
 }
 
 /*
- * The database that gives up an entry of the full table for one of `asking`:
- * the one that holds most, if it has at least as many afterwards as `asking`;
- * else that itself. So no database, whatever it asks for and how often, takes
- * an entry from one that holds fewer, and none go to and fro.
+ * When the table is full, the database that loses an entry to `asking`: the one
+ * that holds most, if afterwards it holds at least as many as `asking`; else
+ * `asking` itself. So no database takes an entry from one that holds fewer, and
+ * two databases do not take the same entry from each other in turns.
  */
 static uint32
 losing_database(uint32 asking)
@@ -219,7 +224,7 @@ losing_database(uint32 asking)
 	return most - 1 >= own + 1 ? loser : asking;
 }
 
-/* The first entry that is nobody's, or -1. */
+/* The first unused entry, or -1. */
 static int
 free_entry(void)
 {
@@ -230,11 +235,11 @@ free_entry(void)
 }
 
 /*
- * An unused entry for an index of this database; or, of the database that has
- * to give one up (losing_database), the entry that is worth least, of those the
- * one whose index has not been used for longest. Entries in use are not taken
- * from the database itself; -1: it has no others. Where another database loses,
- * being in use protects none, or whoever asks often for many would keep all.
+ * Choose an unused entry for an index of this database; or, of the database
+ * that has to lose one (losing_database), the entry of least worth, and among
+ * those the least recently used. Entries in use are not taken from the database
+ * itself; -1 if it has no others. From another database they are, or a database
+ * that uses many entries often would keep all of them.
  */
 static int
 choose_entry(uint32 database)
@@ -327,7 +332,7 @@ mirror_make(const MirrorKey *key, MirrorState state)
 	return entry;
 }
 
-/* Forget what the server last said about an entry. */
+/* Clear the server's figures of an entry. */
 static void
 clear_figures(AreaMirror *mirror)
 {
@@ -344,7 +349,12 @@ mirror_invalidate(int entry, MirrorState next)
 	AreaMirror *mirror = mirror_area(entry);
 	uint32		generation;
 
-	/* The server lets go of mirrors of which it sees the generation move on. */
+	/*
+	 * Order: state, generation, then everything that belongs to the mirror. The
+	 * server drops mirrors whose entry's generation has moved on (held_sweep).
+	 * A process that reads a number and then finds the generation unchanged
+	 * knows that the number belongs to that mirror.
+	 */
 	atomic_store(&mirror->state, next);
 	generation = atomic_fetch_add(&mirror->generation, 1) + 1;
 	clear_figures(mirror);
@@ -365,6 +375,12 @@ mirror_forget(int entry)
 	FileKey		file = file_key(&track->key);
 
 	hash_search(file_table, &file, HASH_REMOVE, NULL);
+	/*
+	 * The identity is advanced before the generation. A backend without the
+	 * lock reads a generation, then the identity (client_mirror()): if the
+	 * identity is unchanged, the generation is of this index, and not of the
+	 * next one in this entry.
+	 */
 	atomic_fetch_add(&track->identity, 1);
 	(void) mirror_invalidate(entry, MIRROR_EMPTY);
 	list_counts_release(entry);
@@ -390,8 +406,8 @@ mirror_refuse(int entry, const char *reason)
 	int64		delay = (int64) REFUSED_RETRY_MS << Min(track->failures, 10);
 
 	/*
-	 * This would be the end of a quarantine, and the next server's sweep passes
-	 * such an entry by.
+	 * A quarantined entry stays as it is: a time to retry would end the
+	 * quarantine.
 	 */
 	if (mirror_quarantined(entry))
 		return;
@@ -419,8 +435,8 @@ mirror_is_due(int entry, int64 now_ms)
 }
 
 /*
- * A server crashed while its engine was at work on this index. True: once too
- * often.
+ * Count a server crash while the engine worked on this index. Returns true if
+ * the index has to be quarantined.
  */
 static bool
 mirror_suspect(int entry, int64 now)
@@ -432,7 +448,7 @@ mirror_suspect(int entry, int64 now)
 	return track->crashes == MIRROR_MOST_CRASHES;
 }
 
-/* Keep an index away from the server until somebody decides otherwise. */
+/* Quarantine an index: refuse its mirror until REINDEX or gpuann_prewarm(). */
 static void
 mirror_quarantine(int entry)
 {
@@ -498,8 +514,9 @@ launcher_wake(void)
 	Latch	   *latch = gpuann_control->launcher_latch;
 
 	/*
-	 * A latch of a process that has just ended may be somebody else's by now:
-	 * waking them for nothing does no harm.
+	 * The latch is read without a lock. If its process has just ended, the
+	 * latch may belong to another process by now, for which a spurious wake-up
+	 * is harmless.
 	 */
 	if (latch != NULL)
 		SetLatch(latch);

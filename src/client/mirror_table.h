@@ -1,16 +1,16 @@
 /*
  * mirror_table.h
- *		The mirror table: which indexes have, want or had a mirror, and who
- *		looks after them.
+ *		The mirror table: which indexes have, want or had a mirror, and which
+ *		workers serve them.
  *
- * The table has two halves. AreaMirror (protocol.h) stands in the shared area,
- * where the server sees it and could overwrite it; MirrorTrack stands in
- * PostgreSQL's own shared memory and holds what must be true. Launcher and
- * workers find each other here too.
+ * The table has two halves. AreaMirror (protocol.h) is in the shared area,
+ * where the server reads it and could overwrite it. MirrorTrack is in
+ * PostgreSQL's own shared memory, and holds what PostgreSQL relies on. The
+ * latches of launcher and workers are here too.
  *
  * gpuann_mirror_lock() protects the tracks, the worker slots, and the barred
- * databases; which field is written by whom, and what may be read without the
- * lock, is in README.md (Concurrency and locks).
+ * databases. README.md (Concurrency and locks) says which process writes which
+ * field, and what may be read without the lock.
  */
 #ifndef GPUANN_MIRROR_TABLE_H
 #define GPUANN_MIRROR_TABLE_H
@@ -22,25 +22,26 @@
 #include "storage/lwlock.h"
 
 #define GPUANN_MAX_WORKERS	64
-#define MIRROR_MOST_CRASHES 3	/* of the server, each within the memory of the one before, on one
-								 * index */
+#define MIRROR_MOST_CRASHES 3	/* number of server crashes on one index, each within
+								 * CRASH_MEMORY_MS of the previous one, after which it is
+								 * quarantined */
 #define STANDBY_USED_MS		60000	/* on a standby a mirror used since is kept current by
 									 * polling */
-#define EVICT_IDLE_MS		10000	/* a mirror asked for since does not make way */
+#define EVICT_IDLE_MS		10000	/* a mirror used within this time is not evicted */
 
-/* Which index an entry is of. */
+/* The index of an entry. */
 typedef struct MirrorKey
 {
 	uint32		database;
 	uint32		tablespace;
 	uint32		relfile;
-	uint32		index;			/* the index's oid, for who opens it; not part of the identity */
-	uint64	nonce;			/* of the metapage */
+	uint32		index;			/* the index's OID, for opening it; not part of the identity */
+	uint64	nonce;			/* the metapage's nonce */
 } MirrorKey;
 
 /*
- * Changes of pages that a scan is to bring to a mirror: it has when every
- * superblock was visited since.
+ * A change sequence that a scan of superblocks has to reach: it is reached when
+ * every superblock has been visited since the target was set.
  */
 typedef struct ScanTarget
 {
@@ -50,17 +51,18 @@ typedef struct ScanTarget
 
 #define SCAN_TARGETS	8
 
-/* How far a mirror has come. */
+/* Phases of a mirror's load. */
 typedef enum LoadPhase
 {
 	PHASE_ROWS = 0,				/* versions and vectors of the slots that existed at the start */
 	PHASE_GRAPH,				/* then their graph rows */
-	PHASE_CATCHUP,				/* then what has happened meanwhile, before queries are answered */
+	PHASE_CATCHUP,				/* then changes made meanwhile; queries are answered after that */
 	PHASE_SERVING
 } LoadPhase;
 
 /*
- * A run of slots that a load reads and sends at once. count 0: none.
+ * A run of slots that is read and sent in one operation of a load. count 0:
+ * none.
  */
 typedef struct LoadPart
 {
@@ -74,78 +76,78 @@ typedef struct MirrorProgress
 	uint32		next_slot;		/* loading: the first slot not sent in this phase */
 	uint32		load_slots;		/* loading: slots at the start */
 	uint32		floats_sent;	/* loading lists: of centroids and codebook */
-	LoadPart	part;			/* loading: taken by this process, and not sent yet */
-	uint32		rows;			/* slots that the mirror knows */
+	LoadPart	part;			/* loading: claimed by this process, not sent yet */
+	uint32		rows;			/* slots that the mirror has */
 	uint64		position;		/* list entries before this are in the mirror */
 	uint64		ready_at;		/* pending position at which the load is complete */
 	uint64		change_seq;		/* changes of pages up to this are in the mirror */
-	ScanTarget	scan_targets[SCAN_TARGETS]; /* of the scan under way, oldest first */
-	uint32		scan_ntargets;	/* 0: none is under way */
-	uint32		scan_superblock;	/* to be visited next */
-	uint64		seeds_sum;		/* of the seeds sent last; 0: they may not be those that the mirror
-								 * has */
-	uint64		end_seen;		/* end of the list at the last look, and when it last moved */
+	ScanTarget	scan_targets[SCAN_TARGETS]; /* of the current scan, oldest first */
+	uint32		scan_ntargets;	/* 0: no scan */
+	uint32		scan_superblock;	/* the superblock to visit next */
+	uint64		seeds_sum;		/* checksum of the seeds sent last; 0: the mirror may have others */
+	uint64		end_seen;		/* end of the list at the last check, and when it last advanced */
 	int64		grown_ms;
-	uint64		paced_end;		/* end of the list when its pace was last taken, and when that
-								 * was */
+	uint64		paced_end;		/* end of the list when the insert rate was last measured, and when
+								 * that was */
 	int64		paced_ms;
-	uint32		pace;			/* entries per second */
+	uint32		pace;			/* insert rate, in entries per second */
 	int64		load_started_ms;
-	int64		look_at_ms;		/* when to look again without being told */
-	uint64		replayed;		/* on a standby: everything replayed up to here is in the mirror */
+	int64		look_at_ms;		/* when to check again without a wake-up */
+	uint64		replayed;		/* on a standby: the replay position up to which the mirror has all
+								 * changes */
 } MirrorProgress;
 
 /*
- * What the readers of a load share: the mirror's owner, and those that help it.
- * Each takes the next part of the slots.
+ * Shared state of the processes that read for a load: the mirror's owner and
+ * its helpers. Each claims the next part of the slots.
  */
 typedef struct LoadShare
 {
 	LoadPhase	phase;			/* PHASE_ROWS or PHASE_GRAPH */
 	uint32		slots;			/* to be read in each phase */
-	uint32		next;			/* in this phase, nobody has taken slots from here on */
-	uint32		sent;			/* slots that the mirror has got in this phase */
-	uint32		helped;			/* parts that were read by helpers */
-	int			failure;		/* SliceEnding of a helper that failed; 0: none has */
+	uint32		next;			/* first slot not claimed in this phase */
+	uint32		sent;			/* slots sent in this phase */
+	uint32		helped;			/* number of parts read by helpers */
+	int			failure;		/* SliceEnding of a helper that failed; 0: none */
 	bool		no_memory;
 	char		reason[160];
 } LoadShare;
 
 typedef struct MirrorTrack
 {
-	_Atomic uint32_t identity;	/* advanced, before the generation, when the entry changes its
-								 * index */
+	_Atomic uint32_t identity;	/* advanced when the entry gets another index, before the generation
+								 */
 	bool		in_use;
 	MirrorKey	key;
 	_Atomic int worker;			/* worker slot, or -1 */
-	pid_t		builder;		/* whose transaction has made the index's file and is not over; 0:
-								 * none. Workers leave it alone */
-	int			failures;		/* in a row: stretches the time to the next try */
-	bool		host_rows;		/* it did not fit: loaded next, it may have vectors in host
-								 * memory */
-	int			crashes;		/* of servers that were at work on it */
-	int64		crashed_ms;		/* the last of them */
-	_Atomic int64_t looked_ms;	/* when a worker last looked at the index */
-	_Atomic uint64_t position_sent; /* no honest answer covers more, */
-	_Atomic uint32_t rows_sent; /* or names slots from here on */
-	_Atomic uint64_t link_wanted;	/* somebody waits for the list to be linked up to here; 0:
-									 * nobody, or the linker has taken it on */
-	_Atomic int64_t link_again_ms;	/* the engine has refused to link, and is not asked again
-									 * before; 0: it has not */
-	_Atomic uint64_t changes_sent;	/* nor what changes of pages up to this did away with; 0:
-									 * nothing is known */
-	ListCountsRange counts;		/* of how often its lists are probed; AreaMirror.list_counts says
-								 * the same */
-	MirrorProgress progress;	/* as published: its owner has a copy of his own */
+	pid_t		builder;		/* process whose transaction has created the index's file and has
+								 * not ended; 0: none. Workers ignore the entry */
+	int			failures;		/* consecutive failures, which increase the retry interval */
+	bool		host_rows;		/* it did not fit; the next load may put vectors in host memory */
+	int			crashes;		/* server crashes while the engine worked on it */
+	int64		crashed_ms;		/* time of the last of them */
+	_Atomic int64_t looked_ms;	/* when a worker last checked the index */
+	_Atomic uint64_t position_sent; /* limit of the position that a valid answer covers, */
+	_Atomic uint32_t rows_sent; /* and of its slots */
+	_Atomic uint64_t link_wanted;	/* a session waits until the list is linked up to here; 0: none,
+									 * or the linker has accepted the request */
+	_Atomic int64_t link_again_ms;	/* when to ask an engine again that has refused to link; 0: it
+									 * has not */
+	_Atomic uint64_t changes_sent;	/* change sequence up to which the mirror has page changes; 0:
+									 * unknown */
+	ListCountsRange counts;		/* its probe counts of lists; a copy of AreaMirror.list_counts that
+								 * the server cannot overwrite */
+	MirrorProgress progress;	/* as published; the owner works on a private copy */
 	LoadShare	load;
-	ConditionVariable load_moved;	/* what a reader may wait for in `load` has changed */
+	ConditionVariable load_moved;	/* broadcast when `load` changes */
 } MirrorTrack;
 
 typedef struct WorkerSlot
 {
-	bool		in_use;			/* from before its start to its end */
+	bool		in_use;			/* from before the worker starts until it has ended */
 	bool		connected;
-	_Atomic bool leave;			/* asked to: the database is to be dropped, moved or copied */
+	_Atomic bool leave;			/* asked to exit: the database is to be dropped, renamed, moved or
+								 * copied */
 	Oid			database;
 	pid_t		pid;
 	Latch	   *_Atomic latch;
@@ -165,21 +167,24 @@ typedef struct ReaderSlot
 typedef struct BarredDatabase
 {
 	Oid			database;
-	pid_t		pid;			/* of the backend that bars it, */
-	SubTransactionId subid;		/* and of its transaction that does */
+	pid_t		pid;			/* of the backend that barred it, */
+	SubTransactionId subid;		/* and its subtransaction that did */
 } BarredDatabase;
 
-/* When a fallback of one kind was last logged, and how many were not since. */
+/*
+ * When a fallback with one reason was last logged, and how many were not logged
+ * since.
+ */
 typedef struct FallbackLog
 {
 	_Atomic int64_t logged_ms;
 	_Atomic uint32_t silent;
 } FallbackLog;
 
-#define COUNT_GRAIN		64		/* counts of lists are given out so many at once */
+#define COUNT_GRAIN		64		/* counts of lists are allocated in units of this many */
 #define COUNT_GRAINS	(AREA_LIST_COUNTS / COUNT_GRAIN)
 
-/* A bit for each grain of the area's counts: set where an index has it. */
+/* A bit for each grain of the area's counts: set if allocated. */
 typedef struct GrainMap
 {
 	uint64		used[COUNT_GRAINS / 64];
@@ -187,14 +192,15 @@ typedef struct GrainMap
 
 typedef struct MirrorControl
 {
-	_Atomic uint32_t table_version; /* advanced when entries come, go, or become wanted */
-	_Atomic uint32_t databases_waiting; /* databases that want a worker and have none */
-	bool		restored;		/* what the cluster before this one left */
-	_Atomic uint32_t high_water;	/* entries from here on were never used */
+	_Atomic uint32_t table_version; /* advanced when entries are created, emptied, or become wanted
+									 */
+	_Atomic uint32_t databases_waiting; /* number of databases that need a worker and have none */
+	bool		restored;		/* the state files have been read */
+	_Atomic uint32_t high_water;	/* entries from here on have never been used */
 	Latch	   *_Atomic launcher_latch;
 	FallbackLog fallbacks[FALLBACK_REASONS];
 	GrainMap	counts_used;
-	uint32		counts_next;	/* grain from which on room is looked for */
+	uint32		counts_next;	/* grain from which the next search for free grains starts */
 	WorkerSlot	workers[GPUANN_MAX_WORKERS];
 	ReaderSlot	readers[GPUANN_MAX_READERS];
 	MirrorTrack tracks[AREA_MIRRORS];
@@ -202,11 +208,15 @@ typedef struct MirrorControl
 
 extern MirrorControl *gpuann_control;
 
-/* What backends bar: one for each request slot, taken by any. */
+/*
+ * Barred databases: as many places as request slots, each usable by any
+ * backend.
+ */
 extern BarredDatabase *gpuann_barred;
 
 /*
- * Slots that a mirror is created for: it grows beyond, but that costs a copy.
+ * Number of slots for which a mirror is created. It can grow beyond, at the
+ * cost of a copy.
  */
 static inline uint32
 mirror_capacity(uint32 rows)
@@ -214,7 +224,7 @@ mirror_capacity(uint32 rows)
 	return Min(rows + rows / 8 + 64, ENGINE_MAX_SLOTS);
 }
 
-/* Protects creating, claiming and emptying entries. */
+/* The mirror lock: protects creating, claiming and emptying entries. */
 extern LWLock *gpuann_mirror_lock(void);
 
 #define MIRROR_LOCK_TRANCHE	"gpuann"
@@ -232,7 +242,7 @@ mirror_track(int entry)
 }
 
 /*
- * Whether an entry is still the one that had this identity. The lock is held.
+ * Whether an entry still has this identity. The mirror lock is held.
  */
 static inline bool
 mirror_is_still(int entry, uint32 identity)
@@ -249,9 +259,9 @@ mirror_area(int entry)
 }
 
 /*
- * Whether an entry's mirror is still the one that had this generation: an entry
- * that changes its index, or loses its mirror, gets another. While the lock is
- * held, for share too, that stays so.
+ * Whether an entry's mirror still has this generation, which changes with the
+ * entry's index, and when the mirror is dropped. While the mirror lock is held,
+ * also in shared mode, that does not change.
  */
 static inline bool
 mirror_is_generation(int entry, uint32 generation)
@@ -260,62 +270,67 @@ mirror_is_generation(int entry, uint32 generation)
 }
 
 /*
- * The entry of this relation file, or -1. The nonce is the caller's to compare.
- * The lock is held.
+ * Find the entry of this relation file, or -1. The caller compares the nonce.
+ * The mirror lock is held.
  */
 extern int	mirror_find(const MirrorKey *key);
 
 /*
- * A new entry, or -1 if the table is full, no other database holds more entries
- * than this index's would, and all of its own are in use. The lock is held
- * exclusively.
+ * Create an entry. Returns -1 if the table is full, no other database holds
+ * more entries than this index's would, and all entries of this database are in
+ * use. The mirror lock is held exclusively.
  */
 extern int	mirror_make(const MirrorKey *key, MirrorState state);
 
 /*
- * An index that has got this entry with a new relation file keeps its counters:
- * those of its earlier entries, which are emptied. The lock is held
- * exclusively.
+ * Move the counters of an index's earlier entries, for other relation files, to
+ * this one, and empty those entries. The mirror lock is held exclusively.
  */
 extern void mirror_inherit(int entry);
 
-/* The index is gone: empty the entry. The lock is held exclusively. */
+/*
+ * Empty the entry of an index that no longer exists. The mirror lock is held
+ * exclusively.
+ */
 extern void mirror_forget(int entry);
 
 /*
- * What the server holds for an entry is no longer to be used, and the server
- * drops it; the entry goes on as MIRROR_WANTED, _REFUSED, _STATISTICS or
- * _LOADING. Returns the new generation. The lock is held exclusively.
+ * Invalidate an entry's mirror by advancing its generation, upon which the
+ * server drops it. The next state is MIRROR_WANTED, _REFUSED, _STATISTICS or
+ * _LOADING. Returns the new generation. The mirror lock is held exclusively.
  */
 extern uint32 mirror_invalidate(int entry, MirrorState next);
 
 /*
- * Give up a mirror; the next scan that asks gets it back. The lock is held
+ * Evict a mirror; the next scan requests it again. The mirror lock is held
  * exclusively.
  */
 extern void mirror_evict(int entry);
 
 /*
- * Refuse an entry for a while; the more often in a row the longer. The lock is
- * held exclusively.
+ * Refuse an entry's mirror for a while, which gets longer with every
+ * consecutive refusal. The mirror lock is held exclusively.
  */
 extern void mirror_refuse(int entry, const char *reason);
 
 /*
- * The entry of a table that is to be mirrored if it is not: wanted, or refused
+ * Whether an entry's mirror should be loaded now: it is wanted, or was refused
  * long enough ago.
  */
 extern bool mirror_is_due(int entry, int64 now_ms);
 
 /*
- * All that the server held is gone with it. If it crashed, the indexes that its
- * engine was at work on are suspects: one that was so MIRROR_MOST_CRASHES times
- * is quarantined, refused until it gets a new relation file or somebody asks
- * for it by name. Takes the lock. Launcher only.
+ * Invalidate all mirrors after the end of a server. If it crashed, the crash is
+ * counted for the indexes on which its engine was working. After
+ * MIRROR_MOST_CRASHES crashes an index is quarantined, that is, refused until
+ * it gets a new relation file or gpuann_prewarm() is called. Takes the mirror
+ * lock. Launcher only.
  */
 extern void mirrors_sweep(bool crashed);
 
-/* All entries of a database that no longer exists. Takes the lock. */
+/*
+ * Empty all entries of a database that no longer exists. Takes the mirror lock.
+ */
 extern void mirrors_forget_database(Oid database);
 
 /* Wake the worker of an entry, or the launcher if it has none. */

@@ -1,7 +1,7 @@
 /*
  * settings.c
- *		Settings of the server. Those that nobody tunes are developers', as in
- *		options.c: GUC_NOT_IN_SAMPLE, and a table of their own in
+ *		Settings of the server. Those that users need not tune are developer
+ *		settings, as in options.c: GUC_NOT_IN_SAMPLE, in a separate table of
  *		docs/reference.md.
  */
 #include "base/base.h"

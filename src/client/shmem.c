@@ -1,12 +1,12 @@
 /*
  * shmem.c
- *		The shared area: making and mapping it, waiting on its words.
+ *		The shared area: creating and mapping it, and futex waits on its words.
  *
- * The postmaster makes the area as an anonymous file in memory, with every page
- * allocated (a sparse one would mean SIGBUS when memory is short) and its size
- * sealed, and maps it; children inherit the mapping, so it has one address
- * everywhere. A crash restart makes a new one. Without enough memory there is
- * no area, and every scan takes the page path.
+ * The postmaster creates the area as a memfd, with all pages allocated (access
+ * to an unallocated page would be SIGBUS when memory is short) and its size
+ * sealed, and maps it. Children inherit the mapping, so it has the same address
+ * in all processes. A crash restart creates a new one. Without enough memory
+ * there is no area, and every scan takes the page path.
  */
 #include "base/base.h"
 
@@ -30,7 +30,7 @@ AreaHeader *gpuann_area = NULL;
 AreaHeader	gpuann_layout;
 int			gpuann_area_fd = -1;
 
-/* Say why there is no area; everything works without it, from pages. */
+/* Log why there is no area. Without it every scan takes the page path. */
 static void
 area_refuse(const char *step, Size bytes)
 {
@@ -51,8 +51,8 @@ area_refuse(const char *step, Size bytes)
 }
 
 /*
- * Allocate every page of the file; signals are held, or a frequent one would
- * restart this forever.
+ * Allocate all pages of the file. Signals are blocked, because a frequent one
+ * would restart the call forever.
  */
 static int
 allocate_all(int fd, Size bytes)
@@ -70,7 +70,7 @@ allocate_all(int fd, Size bytes)
 	return result;
 }
 
-/* Make an area, map it, and write its header. */
+/* Create the area, map it, and write its header. */
 static void
 area_create(void)
 {
@@ -120,7 +120,7 @@ shmem_make(void)
 	gpuann_area = NULL;
 	gpuann_area_fd = -1;
 
-	/* A single-user server has nobody to start the server. */
+	/* in single-user mode there is no launcher */
 	if (IsPostmasterEnvironment)
 		area_create();
 }
@@ -164,8 +164,9 @@ bool
 shmem_server_ready(uint32 *epoch)
 {
 	/*
-	 * The epoch first: if the server dies in between, what is posted under this
-	 * epoch is found out.
+	 * Read the epoch before the state. If the server dies in between, the epoch
+	 * has changed when the caller checks it again after posting, and the
+	 * request is withdrawn.
 	 */
 	*epoch = atomic_load(&gpuann_area->epoch);
 	return atomic_load(&gpuann_area->server_state) == SERVER_READY;
@@ -207,7 +208,7 @@ bool
 shmem_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event,
 		   _Atomic uint32_t *asleep)
 {
-	static WordWatch watches[2];	/* answers to single requests are nearer than those of
+	static WordWatch watches[2];	/* spinning succeeds more often for single requests than for
 									 * channels */
 	bool		differs = word_watch(&watches[asleep == NULL], word, value);
 

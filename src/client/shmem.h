@@ -1,7 +1,7 @@
 /*
  * shmem.h
- *		PostgreSQL's side of the shared area: made by the postmaster, mapped by
- *		everybody, looked after by the launcher.
+ *		PostgreSQL's side of the shared area: created by the postmaster, mapped
+ *		by all processes, swept by the launcher.
  */
 #ifndef GPUANN_SHMEM_H
 #define GPUANN_SHMEM_H
@@ -16,8 +16,8 @@
 extern AreaHeader *gpuann_area;
 
 /*
- * What it was laid out as: the header in the area could be overwritten by the
- * server, and is not asked where things are.
+ * Private copy of the area's header. The server could overwrite the one in the
+ * area, so offsets and sizes are never read from there.
  */
 extern AreaHeader gpuann_layout;
 
@@ -61,12 +61,12 @@ shared_channel_data(uint32 channel)
 		   gpuann_layout.channel_data_bytes * channel;
 }
 
-/* Its descriptor, to pass to the server; -1 without an area. */
+/* The area's file descriptor, to pass to the server; -1 without an area. */
 extern int	gpuann_area_fd;
 
 /*
- * Make the area. After a crash restart the old one is forgotten, whose server
- * is dying with its launcher.
+ * Create the area. After a crash restart this replaces the old one, whose
+ * server exits with its launcher.
  */
 extern void shmem_make(void);
 
@@ -121,16 +121,17 @@ extern int	shmem_my_slot(void);
 /* Whether a server runs and answers; epoch is set to its epoch. */
 extern bool shmem_server_ready(uint32 *epoch);
 
-/* Whether none runs because gpuann.engine is auto and no GPU is usable. */
+/* Whether no server runs because gpuann.engine is auto and no GPU is usable. */
 extern bool shmem_no_gpu(void);
 
-/* What gpuann_server_status shows as last_error, palloc'd and printable. */
+/* The last_error of gpuann_server_status, palloc'd and made printable. */
 extern char *shmem_last_error(void);
 
 /*
- * Wait until *word differs from value, interruptibly; at most until deadline_us
- * (CLOCK_MONOTONIC). True: it differs. *asleep, unless NULL, tells who changes
- * the word that somebody has to be woken.
+ * Futex wait until *word differs from value, interruptibly, and at most until
+ * deadline_us (CLOCK_MONOTONIC). Returns true if it differs. *asleep, unless
+ * NULL, is set while waiting, so that the process that changes the word makes
+ * the wake call.
  */
 extern bool shmem_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event,
 					   _Atomic uint32_t *asleep);
@@ -141,7 +142,7 @@ extern bool shmem_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, 
  */
 extern void shmem_copy_text(char *to, Size size, const char *from, Size from_size);
 
-/* No deadline but the server's death. */
+/* No deadline; the wait ends when the server dies. */
 #define NO_DEADLINE	PG_INT64_MAX
 
 /*
@@ -152,54 +153,58 @@ extern void shmem_copy_text(char *to, Size size, const char *from, Size from_siz
 extern int	channel_claim(void);
 
 /*
- * Channels that are free beyond those which searches are left, and claiming one
- * of them: for what only goes faster with it.
+ * Number of free channels beyond those reserved for searches, and claiming one
+ * of them, for work that a second channel only accelerates.
  */
 #define AREA_SPARE_CHANNELS	4	/* for searches, beside two of each mirror worker */
 
 extern int	channels_spare(void);
 extern int	channel_claim_spare(void);
 
-/* Claim one, waiting for it until give_up_ms (monotonic_ms) at most; or -1. */
+/*
+ * Claim a channel, waiting until give_up_ms (monotonic_ms) at most; -1 if none
+ * is free by then.
+ */
 extern int	channel_claim_until(int64 give_up_ms);
 extern void channel_release(int channel);
 extern ChannelRequest *channel_prepare(int channel, ChannelOp op, uint32 mirror, uint32 generation);
 
 /*
- * Room for an array in the channel's data, after the last one; sets its offset.
+ * Allocate an array in the channel's data, after the last one; sets its offset.
  * NULL: no room.
  */
 extern void *channel_array(int channel, Size bytes, uint64_t *offset);
 
-/* Post what the channel holds; false if no server runs. */
+/* Post the prepared operation; false if no server runs. */
 extern bool channel_post(int channel);
 
-/* Whether there is an answer to take, or never will be. */
+/* Whether an answer has arrived, or never will. */
 extern bool channel_has_answer(int channel);
 
 /*
- * Take it, if a posted channel has been answered, or never will be
+ * Take the answer of a posted channel, if it has arrived, or never will
  * (ENGINE_FAILED).
  */
 extern bool channel_answered(int channel, EngineStatus *status, const char **text);
 
 /*
- * Post what the channel holds and wait for the answer. ENGINE_OK, or the
- * channel's status with *text; a server that dies or a deadline that passes
- * gives ENGINE_FAILED, and after the latter the channel is to be released.
+ * Post the prepared operation, and wait for the answer. Returns the answer's
+ * status, with *text if it is not ENGINE_OK. If the server dies or the deadline
+ * passes, returns ENGINE_FAILED; in the latter case the caller must release the
+ * channel.
  */
 extern EngineStatus channel_call(int channel, int64 deadline_us, const char **text);
 
 /*
- * The same; each time that the channel's progress is seen to grow the deadline
- * is at least so much later.
+ * The same, but whenever the channel's progress grows, the deadline is extended
+ * to at least this much later.
  */
 extern EngineStatus channel_call_patiently(int channel, int64 deadline_us, int64 patience_us,
 										   const char **text);
 
 /*
- * The same for a channel that was posted before; its progress goes to `tell`,
- * unless that is NULL.
+ * The same for a channel that was posted before; progress is reported to
+ * `tell`, unless that is NULL.
  */
 extern EngineStatus channel_await(int channel, int64 deadline_us, int64 patience_us,
 								  void (*tell)(int64 done), const char **text);
@@ -221,8 +226,8 @@ typedef struct LinkWanted
 } LinkWanted;
 
 /*
- * It. The arrays are in the channel, where a server may write: each element is
- * read once.
+ * The part fetched. The arrays are in the channel, where a server may write
+ * concurrently, so each element must be read only once.
  */
 typedef struct LinkPart
 {
@@ -241,30 +246,29 @@ extern EngineStatus channel_fetch_linked(int channel, const LinkWanted *wanted, 
 										 LinkPart *part, const char **text);
 
 /*
- * Whether a CHANNEL_LINK or CHANNEL_REPAIR that was answered so was refused:
- * nothing has changed, and what the link before it changed can still be
- * fetched.
+ * Whether this status of a CHANNEL_LINK or CHANNEL_REPAIR means that it was
+ * refused: nothing has changed, and the result of the previous link can still
+ * be fetched.
  */
 extern bool channel_link_refused(int channel, EngineStatus status);
 
-/* Give back this backend's request slot, in whatever state its request is. */
+/* Release this backend's request slot, in any state of its request. */
 extern void shmem_leave_slot(void);
 
 /*
- * Give back what this process holds of the area: its request slot and its
- * channels.
+ * Release this process's request slot and channels.
  */
 extern void shmem_leave(void);
 
 /*
- * The same when this process ends, however it does: to be called before it
- * takes anything.
+ * Register the same as an exit callback. Call before claiming a slot or
+ * channel.
  */
 extern void shmem_leave_at_exit(void);
 
 /*
- * The server with these requests has died and been reaped: fail them and free
- * what was abandoned. Launcher only.
+ * After a server has died and been reaped: fail its requests, and free
+ * abandoned ones. Launcher only.
  */
 extern void shmem_sweep_requests(void);
 

@@ -1,6 +1,6 @@
 /*
  * startup.c
- *		What _PG_init asks for: shared memory, hooks, the launcher.
+ *		Initialization for _PG_init: shared memory, hooks, the launcher.
  */
 #include "base/handler.h"
 
@@ -15,7 +15,7 @@
 static shmem_request_hook_type prev_shmem_request_hook = NULL;
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
 
-/* Reserve what the area needs in PostgreSQL's own shared memory. */
+/* shmem_request_hook: reserve PostgreSQL shared memory and locks. */
 static void
 shmem_request(void)
 {
@@ -25,7 +25,7 @@ shmem_request(void)
 	RequestNamedLWLockTranche(MIRROR_LOCK_TRANCHE, 1);
 }
 
-/* At start, and again after a crash restart. */
+/* shmem_startup_hook: called at start, and again after a crash restart. */
 static void
 shmem_startup(void)
 {
@@ -39,8 +39,8 @@ shmem_startup(void)
 }
 
 /*
- * Ask for the launcher; it starts before recovery, so that the server is there
- * when the first query is.
+ * Register the launcher. It starts before recovery, so that the server is ready
+ * for the first query.
  */
 static void
 register_launcher(void)

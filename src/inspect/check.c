@@ -1,7 +1,7 @@
 /*
  * check.c
- *		gpuann_check(index, heapallindexed): whether an index keeps every rule
- *		of its format, and agrees with its table.
+ *		gpuann_check(index, heapallindexed): verify an index's format, and its
+ *		agreement with the table.
  *
  * On a primary the linker is kept out, so edges, deaths and the trimming of the
  * list stand still; inserts go on, and every rule is written to hold among them
@@ -26,12 +26,12 @@
 #include "base/signature.h"
 
 #define STANDBY_TRIES		30		/* checks begun anew because replay changed the index */
-#define STANDBY_SAME		6		/* the same violation so many times running is damage: what
-									 * replay moves does not stay in place */
+#define STANDBY_SAME		6		/* the same violation found this many times in a row is damage,
+									 * because violations caused by concurrent replay move */
 #define STANDBY_PAUSE_MS	100
 #define STANDBY_MAX_PAUSE_MS	5000
 
-/* Memory for what is known of each slot. */
+/* Allocate the per-slot arrays. */
 static void
 prepare_slots(IndexCheck *check)
 {
@@ -47,8 +47,8 @@ prepare_slots(IndexCheck *check)
 }
 
 /*
- * Check everything, in an order in which each part relies only on what has been
- * found right.
+ * Run all checks, in an order in which each relies only on what earlier ones
+ * have verified.
  */
 static bool
 check_parts(IndexCheck *check)
@@ -84,8 +84,8 @@ report_violation(const IndexCheck *check)
 }
 
 /*
- * The last violation that replay may have feigned, and how often it was found
- * running.
+ * On a standby: the last violation that concurrent replay may have caused, and
+ * how often in a row it was found.
  */
 typedef struct Suspicion
 {
@@ -112,8 +112,8 @@ check_suspect(Suspicion *suspicion, const IndexCheck *check)
 }
 
 /*
- * One check. True if nothing is wrong, false if replay may have made it look
- * so. Errors out on damage.
+ * Run all checks once. Returns true if they pass, false if concurrent replay
+ * may have caused a violation. Raises an error on damage.
  */
 static bool
 check_once(const SqlIndex *opened, bool replaying, bool heapallindexed, Suspicion *suspicion)
@@ -146,7 +146,7 @@ check_once(const SqlIndex *opened, bool replaying, bool heapallindexed, Suspicio
 	return right;
 }
 
-/* Let replay go on for a while, longer from time to time. */
+/* Sleep before the next try, longer with every try (backoff). */
 static void
 pause_for_replay(int tries)
 {

@@ -1,7 +1,6 @@
 /*
  * check.h
- *		What the parts of gpuann_check share: the copy of what was read, and the
- *		violation found.
+ *		gpuann_check: shared state of its parts.
  *
  * Pages are copied, then judged without any lock. Each function returns false
  * after violated(); what does not even look like a page of this index errors
@@ -17,7 +16,7 @@
 #include "storage/bufmgr.h"
 #include "utils/tuplesort.h"
 
-/* What is known of a slot, in one byte: its state and these. */
+/* State of a slot, in one byte: the node state and these flags. */
 #define SLOT_LINKED			0x10
 #define SLOT_LISTED			0x20
 #define SLOT_PENDING		0x40	/* listed after linked_position */
@@ -41,12 +40,12 @@ typedef struct IndexCheck
 	MetaPage	meta;
 	BlockNumber blocks;			/* of the file */
 	BufferAccessStrategy strategy;
-	char	   *page;			/* the copy under judgement */
+	char	   *page;			/* copy of the current page */
 	NodeCopy   *node;
 
 	/*
-	 * the list as it was when its newest page was met first: the snapshot that
-	 * everything is held against
+	 * the pending list when its newest page was first read: the snapshot
+	 * against which everything is checked
 	 */
 	AppendPoint append;
 	uint64		end;			/* append position */
@@ -55,31 +54,29 @@ typedef struct IndexCheck
 	uint32		list_room;
 	bool	   *list_seen;		/* per superblock: by the list, or spare */
 	uint64	   *superblock_seq;
-	uint8	   *slots;			/* what is known of each */
+	uint8	   *slots;			/* state of each slot */
 	float		least_norm;		/* range of the norms of the live slots met */
 	float		most_norm;
 	ListFormat	list_format;	/* of an index with lists; ... */
 	uint32	   *list_of;		/* ... of each slot its list, or NO_LIST, ... */
 	uint32	   *version_of;		/* ... and its version */
-	uint32		last_used;		/* highest slot beyond append.next_fresh that holds something, or
-								 * 0 */
+	uint32		last_used;		/* highest slot beyond append.next_fresh that is in use, or 0 */
 	Tuplesortstate *rows;		/* RowKey of each live slot */
 
 	/* the violation found */
 	BlockNumber bad_block;		/* or InvalidBlockNumber */
 	uint32		bad_slot;		/* or NO_SLOT */
-	ItemPointerData bad_row;	/* where no block is to blame: a row of the table */
+	ItemPointerData bad_row;	/* if there is no bad block: a row of the table */
 	const char *what;			/* a constant */
 } IndexCheck;
 
 /* check_page.c */
 
-/* Note what is wrong; false, for the caller to return. */
+/* Record a violation; returns false, for the caller to return. */
 extern bool violated(IndexCheck *check, BlockNumber block, uint32 slot, const char *what);
 
 /*
- * Copy a page to check->page. What is not a page of this kind at all errors
- * out.
+ * Copy a page to check->page. Raises an error if it is not a page of this kind.
  */
 extern bool check_fetch(IndexCheck *check, BlockNumber block, PageKind kind);
 

@@ -1,13 +1,14 @@
 /*
  * check_heap.c
- *		gpuann_check: whether index and table agree.
+ *		gpuann_check: verify that index and table agree.
  *
- * Live slots are sorted by TID and met block by block, so the table is read
- * once and in order. Each must have a line pointer there: the table frees one
- * only after VACUUM has buried its slot, which the linker lock keeps it from.
- * With heapallindexed the table is scanned by a snapshot taken before the index
- * was read, and every row that the index is to have is looked up among the
- * slots of its block, its vector compared byte for byte.
+ * Live slots are sorted by TID and processed block by block, so the table is
+ * read once and in order. Each must have a used line pointer there: VACUUM sets
+ * one unused only after it has marked the slot dead, for which it needs the
+ * linker lock, held here. With heapallindexed the table is scanned by a
+ * snapshot taken before the index was read, and every row that the index is to
+ * have is looked up among the slots of its block, its vector compared byte for
+ * byte.
  */
 #include "postgres.h"
 
@@ -147,8 +148,8 @@ rows_are_there(RowCursor *cursor)
 }
 
 /*
- * Go to the next table block that slots lie in. False: there is none, or
- * something is wrong (cursor->right says).
+ * Go to the next table block with rows of slots. False: there is none, or a
+ * check failed (cursor->right).
  */
 static bool
 next_block(RowCursor *cursor)
@@ -203,7 +204,7 @@ slot_of(const RowCursor *cursor, ItemPointer tid)
 	return NO_SLOT;
 }
 
-/* One row of the table that the index is to have. */
+/* Check that a row of the table is in the index. */
 static void
 judge_table_row(RowCursor *cursor, ItemPointer tid, const void *elements)
 {
@@ -265,8 +266,8 @@ scan_table(RowCursor *cursor)
 	TableScanDesc scan = table_beginscan_strat(check->heap, check->snapshot, 0, NULL, true, false);
 
 	/*
-	 * As a scan for CREATE INDEX CONCURRENTLY, which only looks: by the
-	 * snapshot, past locks of rows.
+	 * Scan as CREATE INDEX CONCURRENTLY does: by an MVCC snapshot, without
+	 * waiting for row locks.
 	 */
 	info->ii_Concurrent = true;
 	cursor->type = gpuann_type_info(check->index);
@@ -278,8 +279,8 @@ scan_table(RowCursor *cursor)
 }
 
 /*
- * No TID belongs to two live slots, each is a row's, and with a snapshot every
- * row has one.
+ * Check that no TID belongs to two live slots, that each is a row's, and, with
+ * a snapshot, that every row has a slot.
  */
 bool
 check_heap(IndexCheck *check)

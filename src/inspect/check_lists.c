@@ -1,10 +1,10 @@
 /*
  * check_lists.c
- *		gpuann_check: directory, centroids and chains of posting pages, held
+ *		gpuann_check: verify directory, centroids and chains of posting pages
  *		against the node records.
  *
- * A pass that was cut short leaves entries of rows that are pending still, and
- * later second entries of slots: both are right. VACUUM cut short leaves dead
+ * An interrupted pass leaves entries of rows that are still pending, and later
+ * second entries of slots; both are valid. An interrupted VACUUM leaves dead
  * rows without entries.
  */
 #include "postgres.h"
@@ -18,7 +18,7 @@
 #include "inspect/check.h"
 #include "lists/postings.h"
 
-/* What is known while lists are checked. */
+/* State of the check of lists. */
 typedef struct ListsCheck
 {
 	IndexCheck *check;

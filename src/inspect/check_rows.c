@@ -2,10 +2,10 @@
  * check_rows.c
  *		gpuann_check: node records, graph rows, seeds, vectors.
  *
- * A slot is looked at once; what its record showed is kept in check->slots.
- * Edges and linked, dead and detached states stand still under the linker lock,
- * so what is compared later still holds. Inserts only turn free slots into live
- * ones, and fresh ones, which are beyond the snapshot.
+ * Each record is read once, and its state kept in check->slots. Under the
+ * linker lock edges and linked, dead and detached states do not change, so
+ * later comparisons are valid. Concurrent inserts only make free slots live,
+ * and fresh ones, which are beyond the snapshot.
  */
 #include "postgres.h"
 

@@ -1,7 +1,7 @@
 /*
  * estimate.c
- *		gpuann_estimate(rows, dims, type, options, metric): what an index would
- *		take, before it is built.
+ *		gpuann_estimate(rows, dims, type, options, metric): estimate size and
+ *		build time of an index.
  *
  * Bytes are the format's and the engine's own arithmetic, for rows appended in
  * order: a build. The time is a model: as many distances per row as builds of
@@ -39,8 +39,8 @@
  * of so many elements, so often; the best run counts.
  */
 #define SAMPLE_BYTES		(256 * 1024)
-#define SAMPLE_ELEMENTS		1000000	/* some hundred microseconds: asking the time may take one
-									 * itself */
+#define SAMPLE_ELEMENTS		1000000	/* some hundred microseconds, because reading the clock may take
+									 * one */
 #define SAMPLE_RUNS			20
 
 /*
@@ -217,7 +217,7 @@ measure_distance(const IndexFormat *format)
 		}
 		INSTR_TIME_SET_CURRENT(now);
 		INSTR_TIME_SUBTRACT(now, start);
-		/* Somebody has to want the sum, or nothing is computed. */
+		/* use the sum, or the compiler removes the computation */
 		__asm__ volatile("" : : "m" (sum));
 		best = Min(best, (double) INSTR_TIME_GET_MICROSEC(now) * 1000 / times);
 	}

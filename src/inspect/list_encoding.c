@@ -1,7 +1,7 @@
 /*
  * list_encoding.c
- *		gpuann_list_encoding(index): what codes of items that occur together
- *		would make of each list (src/engine/quantizer/cooc.h).
+ *		gpuann_list_encoding(index): report how co-occurrence codes would
+ *		compress each list (src/engine/quantizer/cooc.h).
  *
  * Lists are read from pages, one after the other, mined and encoded as the CPU
  * engine does it with a mirror; it keeps places in another order, so that its
@@ -26,7 +26,7 @@
 #include "lists/postings.h"
 
 #define ENCODING_COLUMNS	11
-#define ROWS_AT_ONCE		(QUANTIZER_BLOCK * 64)	/* encoded between two looks at interrupts */
+#define ROWS_AT_ONCE		(QUANTIZER_BLOCK * 64)	/* rows encoded between checks for interrupts */
 
 /* The codes of a list, without what follows their words. */
 typedef struct ListCodes
@@ -39,7 +39,7 @@ typedef struct ListCodes
 	uint64		room;			/* at most a page's more */
 } ListCodes;
 
-/* What is said of a list. */
+/* The result for a list. */
 typedef struct ListEncoding
 {
 	uint64		rows;
@@ -48,7 +48,7 @@ typedef struct ListEncoding
 	bool		pays;
 } ListEncoding;
 
-/* Begin with a list, or begin again, as it was changed meanwhile. */
+/* ListVisitor.begin: start a list, or restart it after a concurrent change. */
 static void
 forget_codes(void *context)
 {
@@ -71,7 +71,7 @@ check_memory(const ListCodes *codes, uint64 count)
 
 /* Make room for the entries of one more page. */
 static void
-make_room(void *context)
+codes_make_room(void *context)
 {
 	ListCodes  *codes = context;
 
@@ -100,7 +100,7 @@ read_codes(Relation index, const ListFormat *lists, uint32 list, ListCodes *code
 {
 	ListVisitor visitor = {.begin = forget_codes,
 						   .take = take_codes,
-						   .taken = make_room,
+						   .taken = codes_make_room,
 						   .context = codes};
 	uint32		entries = read_list_head(index, list).entries;
 
@@ -193,7 +193,7 @@ count_words(const ListCodes *codes, CoocSets *sets, ListEncoding *encoding)
 
 /* What encoding a list would give; one that has no whole block stays plain. */
 static ListEncoding
-encode_list(Relation index, const ListFormat *lists, uint32 list)
+measure_encoding(Relation index, const ListFormat *lists, uint32 list)
 {
 	ListEncoding encoding = {0};
 	ListCodes	codes;
@@ -239,8 +239,8 @@ mode_name(CoocMode mode)
 
 /* Fill in the row of a list. */
 static void
-fill_row(const ListFormat *lists, const ListEncoding *encoding, uint32 list, CoocMode mode,
-		 Datum *values, bool *nulls)
+encoding_fill_row(const ListFormat *lists, const ListEncoding *encoding, uint32 list, CoocMode mode,
+				  Datum *values, bool *nulls)
 {
 	double		plain = (double) encoding->rows * lists->parts;
 	bool		empty = encoding->rows == 0;
@@ -277,7 +277,7 @@ gpuann_list_encoding(PG_FUNCTION_ARGS)
 
 	signature_check(fcinfo, "regclass",
 					"int4,int8,int4,int4,float8,int8,int8,float8,bool,text,bool");
-	/* what the caller cannot take is said before the work */
+	/* first, because it raises an error if the caller cannot accept a set */
 	InitMaterializedSRF(fcinfo, 0);
 	list_work_open(PG_GETARG_OID(0), &opened);
 	list_format_read(opened.index, index_format(opened.index), &lists);
@@ -292,7 +292,7 @@ gpuann_list_encoding(PG_FUNCTION_ARGS)
 		MemoryContext before = MemoryContextSwitchTo(of_list);
 
 		CHECK_FOR_INTERRUPTS();
-		encodings[list] = encode_list(opened.index, &lists, list);
+		encodings[list] = measure_encoding(opened.index, &lists, list);
 		MemoryContextSwitchTo(before);
 		MemoryContextReset(of_list);
 	}
@@ -302,7 +302,7 @@ gpuann_list_encoding(PG_FUNCTION_ARGS)
 		Datum		values[ENCODING_COLUMNS];
 		bool		nulls[ENCODING_COLUMNS];
 
-		fill_row(&lists, &encodings[list], list, mode, values, nulls);
+		encoding_fill_row(&lists, &encodings[list], list, mode, values, nulls);
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}
 	PG_RETURN_NULL();

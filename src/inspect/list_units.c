@@ -1,12 +1,11 @@
 /*
  * list_units.c
- *		gpuann_list_placement(index, units, ...): how even the work of an
- *		index's lists would be on several units (src/engine/units), which need
- *		not be there.
+ *		gpuann_list_placement(index, units, ...): predict how evenly the work of
+ *		an index's lists could be distributed over several units
+ *		(src/engine/units), which need not exist.
  *
- * How often a list is probed is the caller's to say, or what the server has
- * counted, or follows from its rows: queries are then supposed to be where rows
- * are.
+ * Numbers of probes are given by the caller, or counted by the server, or else
+ * assumed to be proportional to the lists' rows.
  */
 #include "postgres.h"
 
@@ -87,7 +86,10 @@ read_probes(UnitsCall *call, ArrayType *array)
 	}
 }
 
-/* Refuse what would take seconds: each copy of a list looks at all units. */
+/*
+ * Refuse arguments with which placement would take seconds: for each copy of a
+ * list it examines all units.
+ */
 static void
 check_effort(const UnitsCall *call)
 {

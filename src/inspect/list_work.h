@@ -1,6 +1,6 @@
 /*
  * list_work.h
- *		What the lists of an index hold, and how often they are probed.
+ *		Rows and probes of an index's lists.
  */
 #ifndef GPUANN_LIST_WORK_H
 #define GPUANN_LIST_WORK_H
@@ -24,8 +24,9 @@ extern void list_work_open(Oid oid, SqlIndex *opened);
 extern void list_work_read(Relation index, ListWork *work);
 
 /*
- * What an interrupt raised while plain C was at work, which allocates by malloc
- * and must not be left by a jump, until it has freed its memory.
+ * An error raised by an interrupt during plain C code, which allocates by
+ * malloc and must not be left by longjmp: the error is kept until that has
+ * returned and freed its memory.
  */
 typedef struct CaughtInterrupt
 {

@@ -70,8 +70,8 @@ quantizer_name(uint16 kind)
 
 /* Fill in the row. */
 static void
-fill_row(const IndexFormat *format, const ListFormat *lists, const ListsSummary *summary,
-		 Datum *values, bool *nulls)
+lists_fill_row(const IndexFormat *format, const ListFormat *lists, const ListsSummary *summary,
+			   Datum *values, bool *nulls)
 {
 	int			i = 0;
 	double		built;
@@ -124,7 +124,7 @@ gpuann_lists(PG_FUNCTION_ARGS)
 	{
 		list_format_read(opened.index, format, &lists);
 		summarize(opened.index, &lists, &summary);
-		fill_row(format, &lists, &summary, values, nulls);
+		lists_fill_row(format, &lists, &summary, values, nulls);
 	}
 	sql_index_close(&opened);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));

@@ -5,14 +5,14 @@
  *
  * The queries are vectors of rows of the table itself, drawn from the index's
  * own pages; each is asked through an ordinary scan of this index twice,
- * approximately and exactly, by the caller's snapshot. A server is asked for
- * the first answers of many at once. The row asked about counts like any other:
- * where many rows are equal, it is the first that a search misses. Rows are
- * drawn by slot, so equal ones as often as they are there. No expression of the
- * index is evaluated.
- * Rows are read past their policies, so only who may maintain the index may
- * call the function where row-level security applies to him (sql_index.c); it
- * returns figures, no row.
+ * approximately and exactly, by the caller's snapshot. The first answers of
+ * many queries are requested from the server in one batch. The query's own row
+ * counts like any other, because among many equal rows it is the first that a
+ * search misses. Rows are drawn by slot, so equal ones as often as they are
+ * there. No expression of the index is evaluated. Rows are read without
+ * row-level security policies, so if such policies apply to a user, that user
+ * must have the privilege to maintain the index (sql_index.c). The function
+ * returns figures, no rows.
  */
 #include "postgres.h"
 
@@ -99,8 +99,8 @@ typedef struct Recall
 /* ---- samples ---- */
 
 /*
- * Take live slots of one node page into the reservoir: each slot met so far is
- * in it with equal chance.
+ * Reservoir sampling of the live slots of one node page: each slot seen so far
+ * is in the reservoir with equal probability.
  */
 static void
 draw_page(Recall *recall, uint32 first, uint32 end, BufferAccessStrategy strategy,
@@ -277,7 +277,10 @@ recall_compare(Recall *recall, const Neighbours *found, const Neighbours *exact)
 {
 	uint32		hits = 0;
 
-	/* none: only a damaged index misses the row asked about exactly */
+	/*
+	 * count 0 only in a damaged index, which misses the query's own row even in
+	 * an exact scan
+	 */
 	for (uint32 i = 0; i < found->count && exact->count > 0; i++)
 		hits += found->distances[i] <= exact->distances[exact->count - 1];
 	recall->asked++;

@@ -2,8 +2,8 @@
  * stats.c
  *		gpuann_stats(index): what an index holds, slot by slot and byte by byte.
  *
- * Pages are read one after another while others write, so the figures are of
- * about one moment. Nothing is locked for longer than a page is copied.
+ * Pages are read one after another during concurrent writes, so the figures are
+ * not a consistent snapshot. No page is locked for longer than it is copied.
  */
 #include "postgres.h"
 

@@ -1,6 +1,7 @@
 /*
  * counts_file.c
- *		How often lists are probed, across restarts of the postmaster.
+ *		Save and restore probe counts of lists across restarts of the
+ *		postmaster.
  *
  * One file, written by the launcher at intervals if something was counted, and
  * at exit, and read by the first launcher of a postmaster, after state_file.c
@@ -47,7 +48,7 @@ typedef struct CountsEntry
 	int64		counted_at;
 } CountsEntry;
 
-/* What is in the file. */
+/* The file's contents. */
 typedef struct CountsState
 {
 	CountsHeader header;
@@ -55,11 +56,14 @@ typedef struct CountsState
 	double	   *counts;			/* room for AREA_LIST_COUNTS */
 } CountsState;
 
-/* The sum of what this process has written; valid with `written`. */
+/* Checksum of the file as last written by this process; valid if `written`. */
 static pg_crc32c written_crc;
 static bool written;
 
-/* Memory that must not keep the launcher from exiting when there is none. */
+/*
+ * Allocate memory; without it the launcher must still be able to exit, so this
+ * raises no error.
+ */
 static void *
 allocate(Size bytes)
 {
@@ -76,7 +80,7 @@ state_free(CountsState *state)
 		pfree(state->counts);
 }
 
-/* Room for everything that a file may have; false: out of memory. */
+/* Allocate memory for the largest possible file; false: out of memory. */
 static bool
 state_allocate(CountsState *state)
 {
@@ -129,7 +133,7 @@ gather(CountsState *state)
 
 /* Write the temporary file. */
 static bool
-write_file(const CountsState *state)
+counts_write_file(const CountsState *state)
 {
 	const CountsHeader *header = &state->header;
 	FILE	   *file = AllocateFile(COUNTS_TEMPORARY, PG_BINARY_W);
@@ -151,12 +155,15 @@ counts_save(void)
 	if (!state_allocate(&state))
 		return;
 	gather(&state);
-	/* nothing counted: a file of what is gone by now would come back */
+	/*
+	 * Skip if nothing has changed. Without counts, an existing file is
+	 * overwritten all the same, or its outdated counts would be restored.
+	 */
 	if (written ? state.header.crc != written_crc
 		: state.header.entries > 0 || access(COUNTS_FILE, F_OK) == 0)
 	{
 		written_crc = state.header.crc;
-		written = write_file(&state);
+		written = counts_write_file(&state);
 		if (!written)
 			ereport(LOG, (errcode_for_file_access(),
 						  errmsg("could not write \"%s\": %m", COUNTS_TEMPORARY)));
@@ -168,7 +175,7 @@ counts_save(void)
 	state_free(&state);
 }
 
-/* Whether the entries have the counts that the header says. */
+/* Whether the entries' numbers of counts add up to the header's. */
 static bool
 adds_up(const CountsState *state)
 {
@@ -182,9 +189,9 @@ adds_up(const CountsState *state)
 	return sound && counts == state->header.counts;
 }
 
-/* Read the file; false: there is none, or none to be believed. */
+/* Read the file; false if it is missing or invalid. */
 static bool
-read_file(CountsState *state)
+counts_read_file(CountsState *state)
 {
 	CountsHeader *header = &state->header;
 	FILE	   *file = AllocateFile(COUNTS_FILE, PG_BINARY_R);
@@ -218,7 +225,7 @@ counts_restore(void)
 
 	if (!state_allocate(&state))
 		return;
-	if (read_file(&state))
+	if (counts_read_file(&state))
 	{
 		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 		for (uint32 i = 0; i < state.header.entries; first += state.entries[i++].lists)

@@ -30,9 +30,9 @@
 
 #define FIRST_DELAY_MS		200 /* before the first restart; doubled after each quick death */
 #define MAX_DELAY_MS		30000
-#define NO_ENGINE_DELAY_MS	60000	/* after an exit that a quick restart cannot cure; and interval
-									 * of looking for a GPU */
-#define STEADY_MS			60000	/* a server that ran this long did not die quickly */
+#define NO_ENGINE_DELAY_MS	60000	/* after an exit that a quick restart would repeat; also the
+									 * interval of looking for a GPU */
+#define STEADY_MS			60000	/* a server that ran this long resets the backoff */
 #define RELOAD_PATIENCE_MS	5000	/* from SIGTERM to SIGKILL, after a change of settings */
 #define EXIT_PATIENCE_MS	1000	/* the same, when the launcher exits */
 #define STARTING_POLL_MS	20
@@ -47,9 +47,11 @@ typedef struct Launcher
 	ServerProcess server;
 	int			delay_ms;		/* of the last restart */
 	int64		start_at_ms;	/* when to start the next server */
-	int64		kill_at_ms;		/* when to kill a server that got SIGTERM; 0: it did not */
-	bool		hung;			/* hung, and was killed for it */
-	bool		no_gpu;			/* auto found no usable GPU last time, which has been announced */
+	int64		kill_at_ms;		/* when to send SIGKILL to a server that was sent SIGTERM; 0: it was
+								 * not */
+	bool		hung;			/* it hung and was killed */
+	bool		no_gpu;			/* engine auto found no usable GPU last time, which has been logged
+								 */
 	uint32		heartbeat;		/* as read last */
 	int64		heartbeat_ms;	/* when it last changed */
 	int64		checked_ms;		/* when it was last read */
@@ -89,7 +91,10 @@ publish_server_end(ServerState state, bool crashed)
 static void
 launcher_exit(int code, Datum arg)
 {
-	/* after an ERROR we may hold the lock that is taken below */
+	/*
+	 * after an ERROR this process may still hold the mirror lock, which is
+	 * acquired below
+	 */
 	LWLockReleaseAll();
 	gpuann_control->launcher_latch = NULL;
 	server_stop(&launcher.server, EXIT_PATIENCE_MS);
@@ -200,7 +205,7 @@ handle_death(int status, int64 ran_ms)
 					   launcher.kill_at_ms == 0 && is_crash(status));
 	atomic_fetch_add(&gpuann_area->restarts, 1);
 	if (launcher.kill_at_ms != 0)
-		launcher.delay_ms = 0;	/* it was told to end */
+		launcher.delay_ms = 0;	/* it was sent SIGTERM: no backoff */
 	else if (no_quick_restart)
 		launcher.delay_ms = NO_ENGINE_DELAY_MS;
 	else if (ran_ms >= STEADY_MS || launcher.delay_ms == 0)
@@ -214,9 +219,10 @@ handle_death(int status, int64 ran_ms)
 }
 
 /*
- * Kill a hung server, which was stopped or hangs in the kernel, so that waiting
- * processes continue at once. Checks are counted too, so that a suspended
- * launcher or machine is not mistaken for a hung server.
+ * Watchdog: kill a hung server (stopped, or hanging in the kernel), so that
+ * waiting processes continue at once. Checks are counted besides time, so that
+ * after a suspension of launcher or machine the server is not mistaken for
+ * hung.
  */
 static void
 check_heartbeat(int64 now)
@@ -256,7 +262,7 @@ check_interval(void)
 
 /* Check the server. Returns the milliseconds until the next check. */
 static int
-check_server(void)
+launcher_check_server(void)
 {
 	int64		now = monotonic_ms();
 	int64		started_ms = launcher.server.started_us / 1000;
@@ -296,8 +302,8 @@ has_other_settings(void)
 }
 
 /*
- * Reload settings: restart a server with other settings, and let one that could
- * not start try again.
+ * Reload settings: restart the server if its settings have changed, and retry
+ * at once if it could not start.
  */
 static void
 handle_reload(void)
@@ -316,7 +322,7 @@ handle_reload(void)
 	}
 }
 
-/* Sleep until there is something to do. */
+/* Wait on the latch. */
 static void
 launcher_wait(int timeout_ms)
 {
@@ -332,9 +338,9 @@ launcher_wait(int timeout_ms)
 }
 
 /*
- * Without a shared area there is nothing to launch. But after a crash restart
- * of PostgreSQL there may be one, and a launcher that had exited would not have
- * been restarted by then.
+ * Wait forever: without a shared area there is nothing to launch. Exiting would
+ * be wrong, because after a crash restart of PostgreSQL there may be an area,
+ * and the exited launcher would not be restarted then.
  */
 static void
 idle_without_area(void)
@@ -378,7 +384,7 @@ gpuann_launcher_main(Datum arg)
 			handle_reload();
 		}
 		FAULT_POINT("launcher-round");
-		timeout_ms = check_server();
+		timeout_ms = launcher_check_server();
 		timeout_ms = Min(timeout_ms, workers_round());
 		if (gpuann_control->high_water > 0 && monotonic_ms() - launcher.saved_ms >= SAVE_MS)
 		{
@@ -392,6 +398,9 @@ gpuann_launcher_main(Datum arg)
 		launcher_wait(timeout_ms);
 	}
 
-	/* Not 0: if only the launcher was ended, the postmaster must restart it. */
+	/*
+	 * not 0: if only the launcher was terminated, the postmaster must restart
+	 * it
+	 */
 	proc_exit(1);
 }

@@ -27,10 +27,13 @@
 #define CHILD_DEATH_FD	4
 #define CHILD_FIRST_UNUSED_FD	5
 #define MAX_ARGUMENTS	16
-#define STUCK_MS		10000	/* if a killed process does not end, it hangs in a driver: continue
-								 * without it */
+#define STUCK_MS		10000	/* a killed process that has not ended by then hangs in a driver:
+								 * continue without waiting for it */
 
-/* What the child needs, prepared before the fork. */
+/*
+ * Arguments of the child, prepared before fork(), because the child must not
+ * allocate memory.
+ */
 typedef struct ServerCommand
 {
 	char		program[MAXPGPATH];

@@ -89,9 +89,9 @@ put_ms(Row *row, const _Atomic uint64_t *microseconds)
 }
 
 /*
- * Add a timestamp, given in microseconds since 1970; NULL for 0, and for what
- * is no timestamp: whoever reads the view would get an error, and the counters'
- * file would bring it back after a restart.
+ * Add a timestamp, given in microseconds since 1970; NULL for 0 and for values
+ * out of range, which would make every query of the view fail, also after a
+ * restart, by way of the counters' file.
  */
 static void
 put_time(Row *row, int64 us)
@@ -231,7 +231,7 @@ gpuann_server_status(PG_FUNCTION_ARGS)
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(description), row.values, row.nulls));
 }
 
-/* What an index's pages say of its rows, and how far its mirror is behind. */
+/* Figures read from an index's pages: its rows, and the lag of its mirror. */
 typedef struct IndexRows
 {
 	bool		known;			/* false: the index is locked, has another file, or cannot be
@@ -273,7 +273,7 @@ try_pending_bounds(Relation index, MetaPage *meta, PendingBounds *bounds)
 		FlushErrorState();
 		LWLockReleaseAll();
 #if PG_VERSION_NUM < 160000
-		/* later versions have the resource owner end a read that failed */
+		/* in later versions the resource owner aborts a failed read */
 		AbortBufferIO();
 #endif
 		sound = false;
@@ -287,7 +287,10 @@ try_pending_bounds(Relation index, MetaPage *meta, PendingBounds *bounds)
 	return sound;
 }
 
-/* Whether this process may read the index of an entry, and it is still that. */
+/*
+ * Whether this process may read the index, and the entry is still of its
+ * relation file.
+ */
 static bool
 can_be_read(Relation index, const MirrorKey *key)
 {
@@ -299,7 +302,7 @@ can_be_read(Relation index, const MirrorKey *key)
 		!(RecoveryInProgress() && index->rd_rel->relpersistence == RELPERSISTENCE_UNLOGGED);
 }
 
-/* Read what an index's pages say, without waiting for a lock. */
+/* Read an index's figures from its pages, without waiting for a lock. */
 static IndexRows
 index_rows(const MirrorKey *key, uint64 position, uint64 change_seq)
 {
@@ -330,8 +333,8 @@ index_rows(const MirrorKey *key, uint64 position, uint64 change_seq)
 }
 
 /*
- * Rows that a mirror holds. The server counts slots: free ones among them are
- * no rows, and it has all others but those that it is behind.
+ * Number of rows in a mirror. The server's figure counts slots, including free
+ * ones. The mirror has all rows of the index except those within its lag.
  */
 static int64
 mirror_rows(const IndexRows *found, int64 slots, bool ready)

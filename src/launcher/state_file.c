@@ -100,7 +100,7 @@ state_gather(StateEntry *entries)
 
 /* Write header and entries to the temporary file. */
 static bool
-write_file(const StateHeader *header, const StateEntry *entries)
+state_write_file(const StateHeader *header, const StateEntry *entries)
 {
 	FILE	   *file = AllocateFile(STATE_TEMPORARY, PG_BINARY_W);
 	bool		written;
@@ -123,7 +123,7 @@ state_save(void)
 		return;
 	header.count = state_gather(entries);
 	header.crc = entries_crc(entries, header.count);
-	if (write_file(&header, entries))
+	if (state_write_file(&header, entries))
 		(void) durable_rename(STATE_TEMPORARY, STATE_FILE, LOG);
 	else
 		ereport(LOG,
@@ -136,7 +136,7 @@ state_save(void)
  * invalid.
  */
 static uint32
-read_file(StateEntry *entries)
+state_read_file(StateEntry *entries)
 {
 	FILE	   *file = AllocateFile(STATE_FILE, PG_BINARY_R);
 	StateHeader header;
@@ -169,7 +169,7 @@ state_restore(void)
 	entries = allocate_entries();
 	if (entries == NULL)
 		return;
-	count = read_file(entries);
+	count = state_read_file(entries);
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	for (uint32 i = 0; i < count; i++)
 	{

@@ -1,11 +1,10 @@
 /*
  * workers.c
- *		The launcher's management of mirror workers: which databases need one,
- *		and when to start it.
+ *		Launcher: decide which databases need a mirror worker, and start it.
  *
  * At most gpuann.max_workers run. If more databases need one, those waiting
- * longest come first, and databases_waiting tells running workers not to stay
- * longer than necessary (worker.c). A database gets at most one new worker per
+ * longest come first, and databases_waiting tells running workers to leave
+ * after their turn (worker.c). A database gets at most one new worker per
  * second, which limits the cost if its workers exit at once for some reason.
  */
 #include "base/base.h"
@@ -106,7 +105,7 @@ count_workers(int64 now)
 			continue;
 		if (handles[i] != NULL)
 			gone = GetBackgroundWorkerPid(handles[i], &pid) == BGWH_STOPPED;
-		else					/* started by a previous launcher */
+		else					/* started by a previous launcher, so there is no handle */
 			gone = slot->pid != 0 ? BackendPidGetProc(slot->pid) == NULL
 								  : now - slot->started_ms > LOST_MS;
 		if (gone)
@@ -190,7 +189,7 @@ databases_in_need(DatabaseRecord **databases, int64 now)
  * database has just been barred.
  */
 static int
-take_slot(Oid database, int64 now)
+claim_worker_slot(Oid database, int64 now)
 {
 	int			taken = -1;
 
@@ -217,7 +216,7 @@ start_worker(Oid database, int64 now)
 {
 	BackgroundWorker worker;
 	MemoryContext before;
-	int			slot = take_slot(database, now);
+	int			slot = claim_worker_slot(database, now);
 	bool		registered;
 
 	if (slot < 0)

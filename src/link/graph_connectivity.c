@@ -1,7 +1,7 @@
 /*
  * graph_connectivity.c
- *		The end of linking over pages, and of VACUUM's repair: every row of the
- *		graph can be reached. See engine/connectivity.h.
+ *		Last step of linking over pages, and of VACUUM's repair: attach rows
+ *		that no walk from the seeds reaches. See engine/connectivity.h.
  */
 #include "postgres.h"
 
@@ -11,9 +11,9 @@
 #include "base/scratch.h"
 #include "engine/connectivity.h"
 
-#define ROWS_AHEAD	8			/* rows that are fetched into the cache before they are read */
+#define ROWS_AHEAD	8			/* prefetch distance, in rows */
 
-/* What the callbacks need. */
+/* Context of the callbacks. */
 typedef struct RowReach
 {
 	GraphEdits *edits;
@@ -23,17 +23,20 @@ typedef struct RowReach
 } RowReach;
 
 static uint32_t
-read_row(void *context, uint32_t slot, uint32_t *neighbours)
+reach_read_row(void *context, uint32_t slot, uint32_t *neighbours)
 {
 	SlotState	state;
 
 	return graph_edits_get(((RowReach *) context)->edits, slot, neighbours, &state);
 }
 
-/* Read the rows of slots, which lie anywhere: their cache misses overlap. */
+/*
+ * Read the rows of slots, prefetching ROWS_AHEAD rows in advance so that their
+ * cache misses overlap.
+ */
 static void
-read_rows(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours,
-		  uint32_t *counts)
+reach_read_rows(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours,
+				uint32_t *counts)
 {
 	GraphEdits *edits = ((RowReach *) context)->edits;
 	uint32_t	degree = graph_edits_format(edits)->degree;
@@ -42,23 +45,26 @@ read_rows(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighb
 	{
 		if (i + ROWS_AHEAD < count)
 			graph_edits_expect(edits, slots[i + ROWS_AHEAD]);
-		counts[i] = read_row(context, slots[i], neighbours + (size_t) i * degree);
+		counts[i] = reach_read_row(context, slots[i], neighbours + (size_t) i * degree);
 	}
 }
 
 static bool
-is_wanted(void *context, uint32_t slot)
+reach_is_wanted(void *context, uint32_t slot)
 {
 	uint32		row[ENGINE_MAX_DEGREE];
 	SlotState	state;
 
-	/* Many may have died that nobody looks at otherwise. */
+	/*
+	 * Dead slots are skipped without any other work, so a long run of them
+	 * would not be interruptible.
+	 */
 	CHECK_FOR_INTERRUPTS();
 	return graph_edits_get(((RowReach *) context)->edits, slot, row, &state) > 0 && state.live;
 }
 
 static uint32_t
-find_near(void *context, uint32_t slot, const SearchResult **found)
+reach_find_near(void *context, uint32_t slot, const SearchResult **found)
 {
 	RowReach   *reach = context;
 	uint32		count = graph_edits_search_alike(reach->edits, slot, reach->ef, reach->candidates);
@@ -72,12 +78,15 @@ find_near(void *context, uint32_t slot, const SearchResult **found)
 }
 
 static void
-write_row(void *context, uint32_t slot, const uint32_t *neighbours, uint32_t count)
+reach_write_row(void *context, uint32_t slot, const uint32_t *neighbours, uint32_t count)
 {
 	graph_edits_set(((RowReach *) context)->edits, slot, neighbours, NULL, count);
 }
 
-/* Serves interrupts, and stops where there is no room for more changes. */
+/*
+ * ReachAccess: process interrupts, and stop when the memory for changed rows is
+ * used up.
+ */
 static bool
 connectivity_interrupted(void *context)
 {
@@ -91,11 +100,11 @@ graph_edits_connect(GraphEdits *edits, uint32 linked, Size memory)
 	const IndexFormat *format = graph_edits_format(edits);
 	RowReach	reach = {.edits = edits, .ef = format->ef_construction};
 	ReachAccess access = {.context = &reach,
-						  .row = read_row,
-						  .rows = read_rows,
-						  .wanted = is_wanted,
-						  .near = find_near,
-						  .set = write_row,
+						  .row = reach_read_row,
+						  .rows = reach_read_rows,
+						  .wanted = reach_is_wanted,
+						  .near = reach_find_near,
+						  .set = reach_write_row,
 						  .interrupted = connectivity_interrupted};
 	ReachGraph	graph = {.degree = format->degree};
 	ScratchAllocator allocator = scratch_in(CurrentMemoryContext);

@@ -1,9 +1,10 @@
 /*
  * graph_edits.c
- *		Graph rows under change in memory.
+ *		Changed graph rows in memory, not yet written to pages.
  *
- * A hash of changed rows above the pages, which are read one at a time, without
- * keeping any pin. Rows that came in the order of their slots lie beside it.
+ * A hash table of changed rows takes precedence over the pages, which are read
+ * one at a time without keeping a pin. Rows that were set in ascending order of
+ * slots are in an array of their own.
  */
 #include "postgres.h"
 
@@ -17,19 +18,20 @@
 #include "link/graph_edits_private.h"
 #include "base/scratch.h"
 
-#define ROW_BLOCK_BYTES		(256 * 1024)	/* rows are cut from blocks of this size */
+#define ROW_BLOCK_BYTES		(256 * 1024)	/* rows are allocated from blocks of this size */
 
 /*
- * A changed row: its neighbours' count, the neighbours, and from `degree` on
- * their distances, as floats. Whoever takes in edges several times during a
- * pass need not read the vectors of all its neighbours each time.
+ * A changed row: the number of neighbours, the neighbours, and from `degree` on
+ * their distances, as floats. With cached distances a row that gets reverse
+ * edges several times during a pass does not read the vectors of all its
+ * neighbours each time.
  */
 typedef struct EditedRow
 {
 	uint32		slot;
 	char		status;			/* simplehash's */
 	bool		live;
-	bool		measured;		/* the distances are there */
+	bool		measured;		/* the distances are valid */
 	uint32	   *row;
 } EditedRow;
 
@@ -51,7 +53,7 @@ edited_bytes(const IndexFormat *format)
 	return (1 + (Size) format->degree) * sizeof(uint32) + format->degree * sizeof(float);
 }
 
-/* Bytes a changed row costs: in the hash, and when taken out. */
+/* Bytes of a changed row: in the hash table, and in the result. */
 static Size
 row_bytes(const IndexFormat *format)
 {
@@ -59,21 +61,21 @@ row_bytes(const IndexFormat *format)
 		   2 * sizeof(EditedRow);
 }
 
-/* Bytes of one that came in order: slot and row, and twice 4 when taken out. */
+/* Bytes of an ordered row: slot and row, and twice 4 in the result. */
 static Size
 ordered_bytes(const IndexFormat *format)
 {
 	return ((Size) format->degree + 3) * sizeof(uint32);
 }
 
-/* Bytes of the table that finds those. */
+/* Bytes of the table that maps slots to ordered rows. */
 static Size
 places_bytes(const GraphEdits *edits)
 {
 	return (Size) edits->next_fresh * sizeof(uint32);
 }
 
-/* Changed rows that fit in memory: half of it is theirs. */
+/* Number of changed rows that fit in memory, half of which is for them. */
 uint32
 graph_edits_capacity(const IndexFormat *format, Size memory)
 {
@@ -92,7 +94,7 @@ graph_edits_have_room(const GraphEdits *edits, uint32 more)
 	return used <= edits->max_rows * row;
 }
 
-/* What a linker or VACUUM may use. */
+/* Memory limit of a linker or VACUUM, in bytes. */
 Size
 link_memory(void)
 {
@@ -107,7 +109,7 @@ link_memory(void)
 	return (Size) kilobytes * 1024;
 }
 
-/* Be interrupted, and sleep as the vacuum cost delay says. */
+/* Process interrupts, and sleep for the vacuum cost delay. */
 void
 link_pause(void)
 {
@@ -180,14 +182,14 @@ graph_edits_slots(const GraphEdits *edits, const uint32 **seeds, uint32 *nseeds)
 
 /* ---- rows ---- */
 
-/* Where the distances of a changed row are. */
+/* The distances of a changed row. */
 static float *
 distances_of(const GraphEdits *edits, const EditedRow *edited)
 {
 	return (float *) (edited->row + 1 + edits->format->degree);
 }
 
-/* A row that came in order; NULL: the slot's did not. */
+/* A slot's ordered row, or NULL if it has none. */
 static uint32 *
 ordered_row(const GraphEdits *edits, uint32 slot)
 {
@@ -198,7 +200,7 @@ ordered_row(const GraphEdits *edits, uint32 slot)
 	return ordered->rows + (Size) ordered->places[slot] * edits->format->degree;
 }
 
-/* How many neighbours a row of degree places has. */
+/* Number of neighbours of a row of `degree` entries. */
 static uint32
 row_count(const GraphEdits *edits, const uint32 *row)
 {
@@ -209,15 +211,15 @@ row_count(const GraphEdits *edits, const uint32 *row)
 	return count;
 }
 
-/* Write a row, and nothing into the places behind its last neighbour. */
+/* Write a row; entries after its last neighbour become NO_SLOT. */
 static void
-fill_row(const GraphEdits *edits, uint32 *row, const uint32 *neighbours, uint32 count)
+edits_fill_row(const GraphEdits *edits, uint32 *row, const uint32 *neighbours, uint32 count)
 {
 	memcpy(row, neighbours, count * sizeof(uint32));
 	memset(row + count, 0xFF, (edits->format->degree - count) * sizeof(uint32));
 }
 
-/* A changed row, if the slot's is not as on its page. */
+/* Look up a slot's changed row. False if its row is as on the page. */
 bool
 graph_edits_changed(const GraphEdits *edits, uint32 slot, ChangedRow *row)
 {
@@ -243,9 +245,9 @@ graph_edits_changed(const GraphEdits *edits, uint32 slot, ChangedRow *row)
 	return true;
 }
 
-/* Take over a row of a page; returns how many neighbours it has. */
+/* Copy a row of a page; returns the number of neighbours. */
 static uint32
-copy_row(const GraphEdits *edits, uint32 slot, const uint32 *row, uint32 *neighbours)
+edits_copy_row(const GraphEdits *edits, uint32 slot, const uint32 *row, uint32 *neighbours)
 {
 	uint32		count = row_count(edits, row);
 
@@ -259,7 +261,7 @@ copy_row(const GraphEdits *edits, uint32 slot, const uint32 *row, uint32 *neighb
 	return count;
 }
 
-/* Read a row from its page into neighbours; returns how many there are. */
+/* Read a row from its page into neighbours; returns their number. */
 static uint32
 page_row(GraphEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
 {
@@ -271,8 +273,9 @@ page_row(GraphEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
 		return 0;
 	state->live = NodeState(node) == NODE_LIVE;
 	state->version = node->version;
-	return (node->flags & NODE_LINKED) != 0 ? copy_row(edits, slot, node->neighbours, neighbours)
-											: 0;
+	return (node->flags & NODE_LINKED) != 0
+		? edits_copy_row(edits, slot, node->neighbours, neighbours)
+		: 0;
 }
 
 uint32
@@ -305,12 +308,12 @@ graph_edits_get_from(const GraphEdits *edits, uint32 slot, const uint32 *page_ro
 	ChangedRow	row;
 
 	if (!graph_edits_changed(edits, slot, &row))
-		return copy_row(edits, slot, page_row, neighbours);
+		return edits_copy_row(edits, slot, page_row, neighbours);
 	memcpy(neighbours, row.neighbours, row.count * sizeof(uint32));
 	return row.count;
 }
 
-/* Room for one row, from the blocks. */
+/* Allocate memory for one row, from the blocks. */
 static uint32 *
 cut_row(GraphEdits *edits)
 {
@@ -340,18 +343,18 @@ edited_begin(GraphEdits *edits, uint32 slot, bool live)
 	return edited;
 }
 
-/* Change a row that came in order. False: the slot's did not. */
+/* Change an ordered row. False if the slot has none. */
 static bool
 set_ordered(GraphEdits *edits, uint32 slot, const uint32 *neighbours, uint32 count)
 {
 	uint32	   *row = ordered_row(edits, slot);
 
 	if (row != NULL)
-		fill_row(edits, row, neighbours, count);
+		edits_fill_row(edits, row, neighbours, count);
 	return row != NULL;
 }
 
-/* Write a row of the hash; without distances (NULL) it has none. */
+/* Write a row of the hash table; distances may be NULL. */
 static void
 fill_edited(const GraphEdits *edits, EditedRow *edited, const uint32 *neighbours,
 			const float *distances, uint32 count)
@@ -363,7 +366,10 @@ fill_edited(const GraphEdits *edits, EditedRow *edited, const uint32 *neighbours
 		memcpy(distances_of(edits, edited), distances, count * sizeof(float));
 }
 
-/* Change a row. The first change of a slot takes over whether it is live. */
+/*
+ * Change a row. The first change of a slot also reads from its page whether it
+ * is live.
+ */
 void
 graph_edits_set(GraphEdits *edits, uint32 slot, const uint32 *neighbours, const float *distances,
 				uint32 count)
@@ -385,8 +391,8 @@ graph_edits_set(GraphEdits *edits, uint32 slot, const uint32 *neighbours, const 
 }
 
 /*
- * Make room for rows that come in order, as many as memory holds. False: the
- * table of slots would take more than a quarter of it.
+ * Allocate the ordered rows, as many as memory holds. False if the table of
+ * slots would take more than a quarter of it.
  */
 static bool
 ordered_allocate(GraphEdits *edits)
@@ -413,7 +419,10 @@ ordered_allocate(GraphEdits *edits)
 	return true;
 }
 
-/* Add a row behind those that came in order; false: it is none. */
+/*
+ * Append an ordered row. False if its slot is not above the last one, or there
+ * is no room.
+ */
 static bool
 ordered_append(GraphEdits *edits, uint32 slot, const uint32 *neighbours, uint32 count)
 {
@@ -424,8 +433,8 @@ ordered_append(GraphEdits *edits, uint32 slot, const uint32 *neighbours, uint32 
 	if (ordered->count == ordered->room ||
 		(ordered->count > 0 && slot <= ordered->slots[ordered->count - 1]))
 		return false;
-	fill_row(edits, ordered->rows + (Size) ordered->count * edits->format->degree, neighbours,
-			 count);
+	edits_fill_row(edits, ordered->rows + (Size) ordered->count * edits->format->degree, neighbours,
+				   count);
 	ordered->slots[ordered->count] = slot;
 	ordered->places[slot] = ordered->count++;
 	return true;
@@ -447,8 +456,8 @@ graph_edits_set_live(GraphEdits *edits, uint32 slot, const uint32 *neighbours, u
 }
 
 /*
- * There may be as many as maintenance_work_mem holds: their sort can be
- * cancelled.
+ * Sorting as many rows as maintenance_work_mem holds takes long, so it
+ * processes interrupts.
  */
 typedef EditedRow *EditedRowRef;
 
@@ -460,7 +469,7 @@ typedef EditedRow *EditedRowRef;
 #define ST_CHECK_FOR_INTERRUPTS
 #include "lib/sort_template.h"
 
-/* The rows of the hash, ascending by slot. */
+/* The rows of the hash table, ascending by slot. */
 static EditedRow **
 sorted_rows(GraphEdits *edits)
 {
@@ -480,17 +489,17 @@ sorted_rows(GraphEdits *edits)
 	return sorted;
 }
 
-/* Put a row behind those taken out. */
+/* Append a row to the result. */
 static void
-take_row(LinkedRows *rows, uint32 slot, uint32 place)
+result_add_row(LinkedRows *rows, uint32 slot, uint32 place)
 {
 	rows->places[rows->count] = place;
 	rows->slots[rows->count++] = slot;
 }
 
 /*
- * Take the rows out that came in order and those of the hash, the latter behind
- * the former, which stay where they are.
+ * Build the result from ordered rows, which stay where they are, and rows of
+ * the hash table, which are copied behind them.
  */
 static void
 take_both(GraphEdits *edits, LinkedRows *rows)
@@ -513,19 +522,19 @@ take_both(GraphEdits *edits, LinkedRows *rows)
 	{
 		CHECK_FOR_INTERRUPTS();
 		for (; next < ordered->count && ordered->slots[next] < sorted[i]->slot; next++)
-			take_row(rows, ordered->slots[next], next);
-		fill_row(edits, rows->rows + (Size) (ordered->count + i) * degree, sorted[i]->row + 1,
-				 sorted[i]->row[0]);
-		take_row(rows, sorted[i]->slot, ordered->count + i);
+			result_add_row(rows, ordered->slots[next], next);
+		edits_fill_row(edits, rows->rows + (Size) (ordered->count + i) * degree, sorted[i]->row + 1,
+					   sorted[i]->row[0]);
+		result_add_row(rows, sorted[i]->slot, ordered->count + i);
 	}
 	for (; next < ordered->count; next++)
-		take_row(rows, ordered->slots[next], next);
+		result_add_row(rows, ordered->slots[next], next);
 	pfree(sorted);
 	if (ordered->count > 0)
 		pfree(ordered->slots);
 }
 
-/* Take the changed rows out. */
+/* Return the changed rows, and forget them. */
 void
 graph_edits_take(GraphEdits *edits, LinkedRows *rows)
 {

@@ -1,14 +1,15 @@
 /*
  * graph_edits_private.h
- *		What these share: graph_edits.c keeps the changed rows, graph_read.c
- *		searches the graph with them, graph_offers.c gives reverse edges.
+ *		Shared by graph_edits.c, which keeps the changed rows, graph_read.c,
+ *		which searches the graph with them, and graph_offers.c, which adds
+ *		reverse edges.
  */
 #ifndef GPUANN_GRAPH_EDITS_PRIVATE_H
 #define GPUANN_GRAPH_EDITS_PRIVATE_H
 
 #include "link/graph_edits.h"
 
-/* An edge that target may take in. */
+/* A reverse edge offered to target. */
 typedef struct EdgeOffer
 {
 	uint32		target;
@@ -19,8 +20,9 @@ typedef struct EdgeOffer
 struct edited_hash;
 
 /*
- * Changed rows that came ascending by slot, as many of the server's do. They
- * are written as they lie, and found by their slots without a hash.
+ * Changed rows that were set in ascending order of slots, as many of the
+ * server's are. They are written from here without a copy, and found by slot
+ * without a hash table.
  */
 typedef struct OrderedRows
 {
@@ -28,8 +30,7 @@ typedef struct OrderedRows
 	uint32		room;			/* 0: slots and rows are not allocated */
 	uint32	   *slots;
 	uint32	   *rows;			/* degree each, NO_SLOT after the last */
-	uint32	   *places;			/* by slot: where among them its row is, or NO_SLOT; NULL: not yet
-								 * allocated */
+	uint32	   *places;			/* by slot: index of its row, or NO_SLOT; NULL: not yet allocated */
 } OrderedRows;
 
 struct GraphEdits
@@ -45,11 +46,11 @@ struct GraphEdits
 	SearchScratch *scratch;
 	NodeCopy   *node;			/* scratch copy of a node record and its row */
 
-	MemoryContext row_memory;	/* the changes: emptied when they are taken out */
+	MemoryContext row_memory;	/* of the changed rows; reset when they are returned */
 	struct edited_hash *rows;
-	char	   *block;			/* where the next row is cut from */
+	char	   *block;			/* the next row is allocated from here */
 	Size		block_left;
-	OrderedRows ordered;		/* further changes, of other slots */
+	OrderedRows ordered;		/* changed rows of other slots than the hash table's */
 
 	EdgeOffer  *offers;
 	uint32		noffers;
@@ -64,17 +65,17 @@ typedef struct ChangedRow
 {
 	const uint32 *neighbours;
 	uint32		count;
-	const float *distances;		/* of the neighbours; NULL: not known */
+	const float *distances;		/* of the neighbours; NULL: not computed */
 	bool		live;
 } ChangedRow;
 
-/* False if the slot's row is as on its page. */
+/* Look up a slot's changed row. False if its row is as on its page. */
 extern bool graph_edits_changed(const GraphEdits *edits, uint32 slot, ChangedRow *row);
 
 /*
- * The row that a target has when it has taken in the edges offered, which are
- * all its own, and the distances of its neighbours; returns how many, or
- * NO_CHANGE.
+ * Compute a target's row after adding the edges offered, which are all to this
+ * target, and the distances of its neighbours; returns the number of
+ * neighbours, or NO_CHANGE.
  */
 #define NO_CHANGE	PG_UINT32_MAX
 extern uint32 graph_edits_accept(GraphEdits *edits, const EdgeOffer *offers, uint32 count,

@@ -1,7 +1,7 @@
 /*
  * graph_offers.c
- *		Reverse edges: rows that were chosen offer them to their neighbours,
- *		whose rows take them in.
+ *		Reverse edges: collect those that new rows offer to their neighbours,
+ *		and add them to the neighbours' rows.
  */
 #include "postgres.h"
 
@@ -70,9 +70,9 @@ compare_offers(const void *left, const void *right)
 }
 
 /*
- * Give targets the reverse edges offered. A target's new row is computed from
- * the offers and from rows as they stand, and set before the next one's: no
- * other target's choice depends on it, for a choice reads distances only.
+ * Add the reverse edges offered to their targets. Each target's row is set
+ * before the next one is computed. The order does not matter: pruning a row
+ * reads vectors, and no other target's row.
  */
 void
 graph_edits_apply_offers(GraphEdits *edits)

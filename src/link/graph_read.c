@@ -1,10 +1,11 @@
 /*
  * graph_read.c
- *		Searching the graph that is under change: distances, searches, and the
- *		choice of neighbours.
+ *		Read the graph with its unwritten changes: distances, searches, and
+ *		pruning.
  *
- * The linker lock keeps graph rows, states and the vectors of the graph as
- * they are. Distances are single precision: they choose edges, not answers.
+ * Under the linker lock graph rows, states and vectors of the graph do not
+ * change. Distances are single precision, because they select edges, not
+ * answers.
  */
 #include "postgres.h"
 
@@ -16,8 +17,8 @@
 #include "engine/equal_rows.h"
 #include "engine/prune_incremental.h"
 
-#define EXPECTED_KEPT	4		/* kept neighbours whose vectors are fetched before a newcomer meets
-								 * the first */
+#define EXPECTED_KEPT	4		/* kept neighbours whose vectors are prefetched before a candidate
+								 * is compared with the first */
 
 /* ---- vectors ---- */
 
@@ -70,7 +71,10 @@ search_sketch(void *context, uint32_t slot)
 						 edits->format->vector_bytes);
 }
 
-/* Squared differences, less the square of the vector searched for. */
+/*
+ * Squared Euclidean distances, less the square of the vector searched for,
+ * which is constant.
+ */
 static void
 search_differences(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
@@ -86,8 +90,8 @@ search_differences(void *context, const uint32_t *slots, uint32_t count, double 
 }
 
 /*
- * The live slots nearest to a slot by a graph search, or those that differ
- * least.
+ * Graph search for the live slots nearest to a slot by the metric, or by
+ * Euclidean distance.
  */
 static uint32
 graph_edits_run_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike, Candidate *candidates)
@@ -142,8 +146,8 @@ graph_edits_search_alike(GraphEdits *edits, uint32 slot, uint32 ef, Candidate *c
 /* ---- choosing ---- */
 
 /*
- * PairDistance: a candidate's index is its slot, and the first one stays while
- * it meets the others.
+ * PairDistance: a candidate's index is its slot. The first one stays widened
+ * while it is compared with others.
  */
 static double
 pair_distance(void *context, uint32_t index_a, uint32_t index_b)
@@ -159,7 +163,7 @@ graph_edits_square(void *context, uint32_t index)
 	return row_vectors_square(((GraphEdits *) context)->vectors, index);
 }
 
-/* How a slot's row is chosen. */
+/* The rule by which a slot's row is pruned. */
 static PruneRule
 prune_rule(GraphEdits *edits, uint32 slot)
 {

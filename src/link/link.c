@@ -1,10 +1,10 @@
 /*
  * link.c
- *		The linker: lock, collecting what is not linked, and when to link it.
+ *		The linker: its lock, collecting unlinked rows, and scheduling passes.
  *
- * Whoever holds the linker lock is the only writer of edges, of dead and
- * detached states, of the seed area and of the metapage's positions. Inserters
- * go on meanwhile: they touch free and fresh slots only, to which no edge
+ * The holder of the linker lock is the only writer of edges, of dead and
+ * detached states, of the seed area and of the metapage's positions. Inserts
+ * continue meanwhile: they write only free and fresh slots, to which no edge
  * leads.
  */
 #include "postgres.h"
@@ -27,26 +27,30 @@
 #include "base/signature.h"
 #include "base/sql_index.h"
 
-#define SLICE_MIN_MS		50		/* an inserter links so long where just too many rows wait, */
-#define SLICE_MAX_MS		1000	/* and so long where twice as many do: the more rows a pass has,
-									 * the less each costs */
+#define SLICE_MIN_MS		50		/* duration of an inserter's slice just above the pending limit,
+									 */
+#define SLICE_MAX_MS		1000	/* and at twice the limit: linking more rows in a pass costs
+									 * less per row */
 #define SLICE_ROWS_MS		8		/* rows that can be linked over pages in a millisecond, at
 									 * most */
-#define FAR_TOO_MANY		4		/* times the limit: inserters that cannot link wait */
-#define WAIT_MS				10		/* so long each time, */
-#define WAIT_FOR_MS			2000	/* unless nothing was linked for so long: who has the lock then
-									 * does something else */
-#define SERVER_ROWS			16384	/* of a pass whose rows the server puts into lists */
-#define COLLECTED_SHARE		64		/* of memory in bytes: the most slots collected for a pass */
+#define FAR_TOO_MANY		4		/* above this many times the limit, inserters that cannot take
+									 * the lock back off */
+#define WAIT_MS				10		/* duration of a backoff, */
+#define WAIT_FOR_MS			2000	/* unless no row was linked for this long: then the lock's
+									 * holder is not linking */
+#define SERVER_ROWS			16384	/* limit of a pass whose rows the server assigns to lists */
+#define COLLECTED_SHARE		64		/* divisor of the memory limit in bytes, giving the maximum
+									 * number of slots collected for a pass */
 #define COLLECT_CHUNK		65536	/* list entries read at once */
 
 /* ---- the lock ---- */
 
 /*
- * The linker lock. Its tag is made of the identity that lmgr.c's own locks of a
- * relation use, rd_lockInfo, which is read only. It is an object lock on the
- * index (sub-object 1): a page lock must not be held while others are taken,
- * which a worker's slices do.
+ * The lock tag of the linker lock. It uses the identity that lmgr.c uses for
+ * relation locks, rd_lockInfo, which is only read here. It is an object lock on
+ * the index (sub-object 1) rather than a heavyweight page lock, because lmgr
+ * does not allow taking other locks while a page lock is held, and a worker's
+ * slices take relation locks.
  */
 static void
 linker_locktag(Relation index, LOCKTAG *tag)
@@ -74,7 +78,9 @@ linker_unlock(Relation index, bool session)
 	LockRelease(&tag, ExclusiveLock, session);
 }
 
-/* Whether somebody waits for the linker lock that we hold. */
+/*
+ * Whether another process waits for the linker lock, which this process holds.
+ */
 bool
 linker_lock_wanted(Relation index, bool session)
 {
@@ -87,10 +93,10 @@ linker_lock_wanted(Relation index, bool session)
 /* ---- collecting ---- */
 
 /*
- * Whether a listed slot is live, and whether it is to be linked. An earlier
- * pass may have yielded before it came to the end of its list entries: the rows
- * that it wrote stay as they are. What a crash or an error cut short is stamped
- * with the number of a slice that never ended, and is linked again.
+ * Whether a listed slot is live, and whether it has to be linked. Rows that a
+ * pass wrote before it yielded to another process are complete, and are
+ * skipped. Rows of a pass that was interrupted by a crash or an error have the
+ * change sequence of a slice that never ended, and are linked again.
  */
 static bool
 look_at_listed(Relation index, const IndexFormat *format, uint32 slot, uint64 change_seq,
@@ -111,7 +117,7 @@ look_at_listed(Relation index, const IndexFormat *format, uint32 slot, uint64 ch
 	return live;
 }
 
-/* Take a slot into a pass. */
+/* Add a slot to a pass. */
 static void
 pass_add(LinkPass *pass, uint32 slot)
 {
@@ -125,7 +131,7 @@ pass_add(LinkPass *pass, uint32 slot)
 	pass->slots[pass->count++] = slot;
 }
 
-/* Collect the slots of a pass from where it ends so far. */
+/* Extend a pass: collect slots from pass->to on. */
 static void
 collect_on(Relation index, const IndexFormat *format, const MetaPage *meta,
 		   const PendingBounds *bounds, uint64 end, uint32 most, LinkPass *pass)
@@ -186,7 +192,7 @@ link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *p
 }
 
 /*
- * Let a pass take in what was listed since it was collected, up to a pending
+ * Extend a pass by rows listed since it was collected, up to a pending
  * position.
  */
 void
@@ -213,8 +219,8 @@ most_slots(const LinkManner *manner)
 }
 
 /*
- * Passes until nothing is left, or the time of manner is up: in memory, over
- * pages, or of lists by the server.
+ * Run passes until no row is pending or manner's time is used up: in memory,
+ * over pages, or for lists by the server.
  */
 uint32
 link_passes(Relation index, const IndexFormat *format, LinkManner *manner)
@@ -243,8 +249,8 @@ link_passes(Relation index, const IndexFormat *format, LinkManner *manner)
 			link_part_over_pages(index, format, &pass, manner, &rows);
 
 		/*
-		 * With nothing to link a pass still trims what the one before has
-		 * linked.
+		 * A pass without rows to link still trims the entries linked by the
+		 * previous one.
 		 */
 		if (pass.to > pass.from && format_has_lists(format))
 			link_into_lists(index, format, &pass, manner->server);
@@ -310,7 +316,10 @@ link_pending_telling(Relation index, const IndexFormat *format, void (*tell) (in
 	return link_passes(index, format, &manner);
 }
 
-/* How long an inserter links that finds so many rows waiting. */
+/*
+ * Duration of an inserter's slice, in milliseconds, with this many rows
+ * pending.
+ */
 static int
 slice_length(uint64 waiting)
 {
@@ -321,10 +330,11 @@ slice_length(uint64 waiting)
 }
 
 /*
- * Somebody links, and far too many rows wait: inserters wait a moment, or as
- * many of them as there are processors would outrun him. But who holds the lock
- * may be a VACUUM, and link nothing for hours: the rows linked must have become
- * more lately, as far as this process has seen.
+ * Back off from inserting while another process holds the linker lock and far
+ * too many rows are pending: otherwise inserters on all processors would add
+ * rows faster than one linker links them. The holder may be a VACUUM, which
+ * links nothing for hours, so back off only if this process saw the linked
+ * position advance within WAIT_FOR_MS.
  */
 static void
 wait_for_linker(Relation index, uint64 linked)
@@ -357,7 +367,7 @@ link_for(Relation index, const IndexFormat *format, int slice_ms)
 	return true;
 }
 
-/* For inserters: link a slice if too much is pending. */
+/* For inserters: link for a slice if too many rows are pending. */
 void
 link_if_crowded(Relation index, const IndexFormat *format)
 {
@@ -377,10 +387,12 @@ link_if_crowded(Relation index, const IndexFormat *format)
 }
 
 /*
- * Let the worker link what is listed now, if one does so by the server, which
- * has the graph in memory already. As often as it takes, for a pass ends when
- * the worker has no more memory for it. Returns how many rows joined the graph
- * meanwhile.
+ * Ask the mirror worker to link what is listed now, if it links by the server,
+ * which has the graph in memory already. Repeat until that is linked, because a
+ * pass ends when the worker's memory for it is used up. Taking and releasing
+ * the linker lock waits for the end of the worker's pass. If the change
+ * sequence is unchanged then, nothing was written, and the caller links.
+ * Returns the number of rows linked meanwhile.
  */
 static uint32
 let_worker_link(Relation index, const IndexFormat *format)
@@ -403,15 +415,14 @@ let_worker_link(Relation index, const IndexFormat *format)
 		if (meta.change_seq == change_seq)
 			break;
 	}
-	/* A VACUUM in between may have taken some out. */
+	/* a concurrent VACUUM may have removed linked rows */
 	return meta.linked_slots > linked_before ? meta.linked_slots - linked_before : 0;
 }
 
 PG_FUNCTION_INFO_V1(gpuann_link);
 
 /*
- * gpuann_link(index): link everything pending now; returns how many rows that
- * were.
+ * gpuann_link(index): link all rows pending now; returns their number.
  */
 Datum
 gpuann_link(PG_FUNCTION_ARGS)

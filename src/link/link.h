@@ -13,51 +13,55 @@
 #include "page/pages.h"
 #include "page/pending.h"
 
-/* Rows that a pass changed, ascending by slot. */
+/* Rows changed by a pass, ascending by slot. */
 typedef struct LinkedRows
 {
 	uint32		count;
 	uint32	   *slots;
 	uint32	   *rows;			/* count * degree, NO_SLOT after the last */
-	uint32	   *places;			/* where among rows each slot's row is; NULL: in order */
+	uint32	   *places;			/* index in `rows` of each slot's row; NULL: in order */
 	uint32		nseeds;			/* 0: leave the seed area as it is */
 	uint32	   *seeds;
 } LinkedRows;
 
-/* Where a slot of a pass stands. */
+/* Position of a slot of a pass. */
 typedef struct LinkPlace
 {
-	uint32		offset;			/* in the list, from where the pass begins */
-	uint32		live;			/* live slots listed before it there */
+	uint32		offset;			/* in the pending list, from the start of the pass */
+	uint32		live;			/* number of live slots listed before it in the pass */
 } LinkPlace;
 
-/* What a pass is about to link. */
+/* The rows that a pass is to link. */
 typedef struct LinkPass
 {
 	uint64		from;			/* pending positions */
 	uint64		to;
 	uint32		count;			/* slots to link among them */
 	uint32	   *slots;			/* in the order of the list */
-	LinkPlace  *places;			/* theirs, as link_collect fills them */
-	uint32		room;			/* of both, if link_collect made them */
-	uint32		live;			/* live slots in [from, to): these are in the graph when the pass is
-								 * whole */
+	LinkPlace  *places;			/* of each slot, filled by link_collect */
+	uint32		room;			/* allocated length of both arrays, if link_collect allocated them
+								 */
+	uint32		live;			/* live slots in [from, to): all are in the graph after a complete
+								 * pass */
 } LinkPass;
 
 /*
- * Take the linker lock. Session level for workers (it outlives the transactions
- * of their slices), else until the end of the transaction. Without wait, false
- * if somebody else has it.
+ * Take the linker lock. At session level for workers, because it outlives the
+ * transactions of their slices; else until the end of the transaction. Without
+ * wait, returns false if another process holds it.
  */
 extern bool linker_lock(Relation index, bool wait, bool session);
 extern void linker_unlock(Relation index, bool session);
 
-/* Whether somebody waits for the linker lock that we hold: yield then. */
+/*
+ * Whether another process waits for the linker lock, which the caller holds and
+ * should then release soon.
+ */
 extern bool linker_lock_wanted(Relation index, bool session);
 
 /*
- * Count the rows that an interrupted pass has written: the metapage counts them
- * when the list entries that name them have been dealt with.
+ * Count the rows written by an interrupted pass. The metapage counts them only
+ * when linked_position has passed their list entries.
  */
 extern uint32 linked_but_listed(Relation index, const IndexFormat *format);
 
@@ -65,16 +69,15 @@ extern uint32 linked_but_listed(Relation index, const IndexFormat *format);
 extern void link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *pass);
 
 /*
- * Add those of list entries that came since, up to a position that the list has
- * reached.
+ * Add those listed since, up to a position before the end of the list.
  */
 extern void link_collect_more(Relation index, const IndexFormat *format, uint64 end,
 							  LinkPass *pass);
 
 /*
- * Write a pass: rows by block, stamped; seeds; then linked_position, trimming
- * and change_seq. Rows of slots that are no longer live or whose page says
- * otherwise are handled; interrupts are served between pages.
+ * Write a pass: rows by block, stamped with the change sequence; seeds; then
+ * linked_position, trimming and change_seq. Rows of slots that no longer hold a
+ * row are left out. Interrupts are processed between pages.
  */
 extern void link_write(Relation index, const IndexFormat *format, const LinkPass *pass,
 					   const LinkedRows *rows);
@@ -87,16 +90,16 @@ extern void link_over_pages(Relation index, const IndexFormat *format, const Lin
 							LinkedRows *rows);
 
 /*
- * Put seeds in the order that engine/seeds.h tells, by their vectors in the
- * pages (seed_order.c). The first ones, from which all rows were made to be
- * reached, stay the first.
+ * Put seeds in the order described in engine/seeds.h, by their vectors in the
+ * pages (seed_order.c). The first seeds, from which all rows are reachable,
+ * remain the first.
  */
 extern void order_seeds(Relation index, const IndexFormat *format, uint32 *seeds, uint32 count);
 
 /*
  * A mirror of lists whose engine assigns and encodes rows for passes. It is
- * current to the pages but for list entries from a position on. The channel is
- * the caller's.
+ * current to the pages except for list entries from a position on. The channel
+ * belongs to the caller.
  */
 typedef struct ListServer
 {
@@ -105,14 +108,15 @@ typedef struct ListServer
 	uint32		generation;
 	uint64		position;
 	int64		call_us;		/* time limit of a call */
-	uint32		coded;			/* rows so far */
-	EngineStatus failed;		/* not ENGINE_OK: why rows are assigned here from then on; ... */
-	const char *reason;			/* ... until the next call of a channel */
+	uint32		coded;			/* rows encoded so far */
+	EngineStatus failed;		/* not ENGINE_OK: the server failed, rows are assigned in this
+								 * process from then on; ... */
+	const char *reason;			/* text, valid until the next call of a channel */
 } ListServer;
 
 /*
- * How a pass is computed, and who is told: so many rows are linked now, those
- * of the passes before it included. tell may be NULL.
+ * How a pass is computed, and a progress callback, which gets the number of
+ * rows linked so far, including earlier passes. tell may be NULL.
  */
 typedef struct LinkManner
 {
@@ -123,42 +127,48 @@ typedef struct LinkManner
 } LinkManner;
 
 /*
- * The same, but it ends the pass where the changed rows fill the memory
- * allowed, or the time is up: pass->to and pass->count say where that is.
+ * The same, but ends the pass early when the changed rows fill the memory
+ * allowed or the time is up, and sets pass->to and pass->count accordingly.
  */
 extern void link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass,
 								 const LinkManner *manner, LinkedRows *rows);
 
 /*
- * The same in memory, in a CPU engine of this process: false, with nothing
- * done, if it is too small for that or the index too large.
+ * The same in memory, in a CPU engine of this process. Returns false, without
+ * effect, if the pass is too small for that or the index too large.
  */
 extern bool link_in_memory(Relation index, const IndexFormat *format, const LinkPass *pass,
 						   LinkedRows *rows);
 
-/* Passes until nothing is left. Returns slots linked. Caller holds the lock. */
+/*
+ * Run passes until no row is pending. Returns the number of slots linked. The
+ * caller holds the linker lock.
+ */
 extern uint32 link_pending(Relation index, const IndexFormat *format);
 
 /*
- * Passes until nothing is left, telling how many rows are linked now and then.
+ * The same, reporting the number of rows linked as progress.
  */
 extern uint32 link_pending_telling(Relation index, const IndexFormat *format,
 								   void (*tell)(int64 linked));
 
 /*
- * Link for so long, if nobody else links: false, with nothing done, if somebody
- * does.
+ * Link for slice_ms. Returns false, without effect, if another process holds
+ * the linker lock.
  */
 extern bool link_for(Relation index, const IndexFormat *format, int slice_ms);
 
-/* Passes in a manner. The caller holds the lock. Returns slots linked. */
+/*
+ * Run passes as manner says. The caller holds the linker lock. Returns the
+ * number of slots linked.
+ */
 extern uint32 link_passes(Relation index, const IndexFormat *format, LinkManner *manner);
 
 /*
- * For inserters: link a slice if the pending list has crossed
- * gpuann.pending_limit, no worker links the index's rows, and nobody else does;
- * the more rows wait, the longer. Where somebody does and far too many wait,
- * the insert waits a moment.
+ * For inserters: link for a slice if more than gpuann.pending_limit rows are
+ * pending, no mirror worker links them, and the linker lock is free; the more
+ * rows are pending, the longer the slice. If another process holds the lock and
+ * far too many rows are pending, the insert backs off for a moment.
  */
 extern void link_if_crowded(Relation index, const IndexFormat *format);
 

@@ -9,10 +9,9 @@
  * into the memory allowed. While the engine takes in one part of the index the
  * next is copied.
  *
- * The caller holds the linker lock: no row, no state and no vector that the
- * graph names changes meanwhile. Rows that are not linked and not of the pass
- * are none of ours; they are handed over as dead, so that nothing leads to
- * them.
+ * The caller holds the linker lock, so no graph row, state or vector of a
+ * linked slot changes concurrently. Rows that are neither linked nor in the
+ * pass are sent to the engine as dead, so that it adds no edges to them.
  */
 #include "postgres.h"
 
@@ -21,20 +20,20 @@
 #include "link/graph_edits.h"
 
 /*
- * What things cost, in nanoseconds of a processor, for vectors of some hundred
- * bytes (100k x 128, ef_construction 64): ratios are what counts. Longer
- * vectors make all three dearer alike.
+ * Costs in nanoseconds of processor time, for vectors of some hundred bytes
+ * (100k x 128, ef_construction 64). Only their ratios matter, and these hardly
+ * depend on the length of vectors.
  */
 #define COPY_ROW_NS			1000	/* a row of the index into the engine */
 #define LINK_ROW_NS			270000	/* a row linked in the engine, by one thread */
 #define LINK_PAGES_NS		560000	/* the same over pages ... */
 #define LINK_DISK_NS		5000000 /* ... that do not stay in shared buffers */
 #define LEAST_ROWS			64		/* smaller passes are not worth starting threads */
-#define FEED_BYTES			(1024 * 1024)	/* of vectors handed over at once */
-#define OTHER_ROW_BYTES		48		/* what the engine keeps of a row beside vector and edges */
-#define ENGINE_BYTES		(5 * 1024 * 1024)	/* the engine itself, and what is handed over */
+#define FEED_BYTES			(1024 * 1024)	/* of vectors in one append */
+#define OTHER_ROW_BYTES		48		/* the engine's memory for a row besides vector and edges */
+#define ENGINE_BYTES		(5 * 1024 * 1024)	/* the engine itself, and buffers for appends */
 
-/* What is handed over at once. */
+/* Buffer of one append. */
 typedef struct LoadPart
 {
 	char	   *vectors;
@@ -44,7 +43,7 @@ typedef struct LoadPart
 	uint32	   *neighbours;
 } LoadPart;
 
-/* The index on its way into the engine. */
+/* State of loading the index into the engine. */
 typedef struct EngineLoad
 {
 	Relation	index;
@@ -53,10 +52,10 @@ typedef struct EngineLoad
 	LocalEngine *engine;
 	uint32		rows;			/* slots below this exist */
 	unsigned char *of_pass;		/* bit per slot */
-	uint32		room;			/* slots handed over at once */
-	LoadPart	parts[2];		/* one with the engine, one being filled */
-	LoadPart   *part;			/* the latter */
-	bool		in_flight;		/* the engine has one */
+	uint32		room;			/* slots of an append */
+	LoadPart	parts[2];		/* one in use by the engine, one being filled */
+	LoadPart   *part;			/* the one being filled */
+	bool		in_flight;		/* the engine uses the other one */
 } EngineLoad;
 
 /* Whether memory holds the index. */
@@ -71,7 +70,7 @@ link_fits(const IndexFormat *format, uint32 rows, Size memory)
 	return memory > ENGINE_BYTES && rows <= (memory - ENGINE_BYTES) / row_bytes;
 }
 
-/* Whether a pass is done sooner here than over pages. */
+/* Whether computing a pass in memory takes less time than over pages. */
 static bool
 worth_it(Relation index, uint32 count, uint32 rows, int threads)
 {
@@ -82,7 +81,7 @@ worth_it(Relation index, uint32 count, uint32 rows, int threads)
 	return count >= LEAST_ROWS && here < (double) count * (cached ? LINK_PAGES_NS : LINK_DISK_NS);
 }
 
-/* Allocate what is handed over at once. */
+/* Allocate the two buffers. */
 static void
 load_begin(EngineLoad *load)
 {
@@ -106,7 +105,7 @@ load_begin(EngineLoad *load)
 		bit_set(load->of_pass, load->pass->slots[i]);
 }
 
-/* The slots from first on that lie on one node page. */
+/* End of the slots that are on the same node page as `first`. */
 static uint32
 node_page_end(const EngineLoad *load, uint32 first)
 {
@@ -142,8 +141,8 @@ visit_nodes(EngineLoad *load, uint32 first, uint32 end,
 }
 
 /*
- * Note version and state of a slot; state points to the first slot of what is
- * handed over.
+ * Record version and state of a slot; state points to the first slot of the
+ * append.
  */
 static void
 take_state(EngineLoad *load, uint32 slot, Page page, void *state)
@@ -159,8 +158,8 @@ take_state(EngineLoad *load, uint32 slot, Page page, void *state)
 }
 
 /*
- * Copy the vectors of slots [first, first + count) of one superblock. What a
- * crash may have left unwritten is of no row.
+ * Copy the vectors of slots [first, first + count) of one superblock. Pages
+ * left unwritten by a crash hold no row's vector, so they are skipped.
  */
 static void
 take_vectors(EngineLoad *load, uint32 first, uint32 count)
@@ -187,7 +186,7 @@ take_vectors(EngineLoad *load, uint32 first, uint32 count)
 	}
 }
 
-/* Wait for what the engine was given last. */
+/* Wait for the job in flight. */
 static bool
 handed_over(EngineLoad *load)
 {
@@ -197,7 +196,7 @@ handed_over(EngineLoad *load)
 	return done;
 }
 
-/* Give the engine the part that was filled, and go on with the other. */
+/* Submit the buffer that was filled, and switch to the other. */
 static bool
 link_hand_over(EngineLoad *load, EngineJob *job)
 {
@@ -208,9 +207,9 @@ link_hand_over(EngineLoad *load, EngineJob *job)
 	return load->in_flight;
 }
 
-/* Hand over all rows. */
+/* Load all rows. */
 static bool
-load_rows(EngineLoad *load)
+engine_load_rows(EngineLoad *load)
 {
 	uint32		count;
 
@@ -236,11 +235,11 @@ load_rows(EngineLoad *load)
 }
 
 /*
- * Note a slot's graph row, if it has one that is not about to be made anew;
- * state counts them.
+ * Record a slot's graph row, if it has one and is not linked again by this
+ * pass; state counts them.
  */
 static void
-take_row(EngineLoad *load, uint32 slot, Page page, void *state)
+load_note_row(EngineLoad *load, uint32 slot, Page page, void *state)
 {
 	const NodeRecord *node = page != NULL ? node_record(load->format, page, slot) : NULL;
 	uint32	   *count = state;
@@ -254,25 +253,25 @@ take_row(EngineLoad *load, uint32 slot, Page page, void *state)
 	(*count)++;
 }
 
-/* Hand over all graph rows. */
+/* Load all graph rows. */
 static bool
-load_graph(EngineLoad *load)
+engine_load_graph(EngineLoad *load)
 {
 	for (uint32 first = 0; first < load->rows; first += load->room)
 	{
 		EngineJob	job = {
 			.kind = JOB_GRAPH, .slots = load->part->slots, .rows = load->part->neighbours};
 
-		visit_nodes(load, first, Min(first + load->room, load->rows), take_row, &job.count);
+		visit_nodes(load, first, Min(first + load->room, load->rows), load_note_row, &job.count);
 		if (job.count > 0 && !link_hand_over(load, &job))
 			return false;
 	}
 	return handed_over(load);
 }
 
-/* Hand over the seeds. */
+/* Load the seeds. */
 static bool
-load_seeds(EngineLoad *load, const MetaPage *meta)
+engine_load_seeds(EngineLoad *load, const MetaPage *meta)
 {
 	EngineJob	job = {.kind = JOB_SEEDS};
 	uint32	   *seeds;
@@ -285,7 +284,7 @@ load_seeds(EngineLoad *load, const MetaPage *meta)
 	return job.count == 0 || local_engine_run(load->engine, &job);
 }
 
-/* Take over what the engine changed; it stays the engine's memory. */
+/* Set the pass's result, which remains in the engine's memory. */
 static void
 take_result(LocalEngine *engine, uint32 slots, LinkedRows *rows)
 {
@@ -304,9 +303,9 @@ take_result(LocalEngine *engine, uint32 slots, LinkedRows *rows)
 }
 
 /*
- * Compute a pass in memory. False, with nothing done, if it is too small for
- * that or the index too large. The rows live as long as the current memory
- * context.
+ * Compute a pass in memory. Returns false, without effect, if it is too small
+ * for that or the index too large. The rows are valid as long as the current
+ * memory context.
  */
 bool
 link_in_memory(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows)
@@ -329,7 +328,7 @@ link_in_memory(Relation index, const IndexFormat *format, const LinkPass *pass, 
 	if (load.engine == NULL)
 		return false;
 	load_begin(&load);
-	if (!load_rows(&load) || !load_graph(&load) || !load_seeds(&load, &meta) ||
+	if (!engine_load_rows(&load) || !engine_load_graph(&load) || !engine_load_seeds(&load, &meta) ||
 		!local_engine_run(load.engine, &link))
 	{
 		local_engine_close(load.engine);

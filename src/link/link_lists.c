@@ -1,12 +1,12 @@
 /*
  * link_lists.c
- *		Linking where rows are in lists: pending rows are assigned and encoded
- *		in chunks, here or by the server, entries of dead ones removed.
+ *		Linking of indexes with lists: assign and encode pending rows in chunks,
+ *		in this process or by the server; remove entries of dead rows.
  *
- * Entries are written first, then list number and state into the node records.
- * After a crash in between, rows have entries and are pending still: the next
- * pass adds them again. Scans drop the second entry of a slot, and VACUUM
- * removes it.
+ * Entries are written first, then list number and state into the node records,
+ * in separate WAL records. After a crash in between, rows have entries and are
+ * still pending, and the next pass adds entries again. Scans ignore the second
+ * entry of a slot, and VACUUM removes it.
  */
 #include "base/base.h"
 
@@ -43,8 +43,8 @@ typedef struct ListAdding
 	Relation	index;
 	const IndexFormat *format;
 	ListFormat	lists;
-	ListServer *server;			/* NULL: none, or it has failed */
-	ListCoder  *coder;			/* NULL: not needed so far */
+	ListServer *server;			/* NULL: there is none, or it has failed */
+	ListCoder  *coder;			/* NULL: not opened yet */
 	ListWriter	writer;
 	CodedRows  *rows;
 	uint32		room;			/* rows of a chunk */
@@ -76,7 +76,7 @@ by_list(const void *a, const void *b)
 }
 
 /*
- * Take slots of the pass into a chunk: those that are live and in no list.
+ * Fill a chunk with slots of the pass that are live and in no list.
  */
 static void
 take_chunk(ListAdding *adding, const uint32 *slots, uint32 count)
@@ -117,8 +117,8 @@ read_chunk(ListAdding *adding)
 }
 
 /*
- * Assign the chunk, and put it into the order of lists. What there is no memory
- * for of the centroids is read anew for each chunk.
+ * Assign the chunk, and sort it by list. Centroids that do not fit into memory
+ * are read again for each chunk.
  */
 static void
 assign_chunk(ListAdding *adding)
@@ -165,11 +165,14 @@ encode_chunk(ListAdding *adding)
 	centroid_reader_end(&reader);
 }
 
-/* Assign and encode the chunk here. */
+/* Assign and encode the chunk in this process. */
 static void
 code_here(ListAdding *adding)
 {
-	/* a half for centroids, a quarter for rows; the pass has some */
+	/*
+	 * half of the memory for centroids, a quarter for rows; the pass uses the
+	 * rest
+	 */
 	if (adding->coder == NULL)
 		adding->coder =
 			list_coder_open(adding->index, adding->format, &adding->lists, link_memory() / 2);
@@ -185,7 +188,7 @@ server_prepare(const ListServer *server, ChannelOp op)
 	return channel_prepare(server->channel, op, server->entry, server->generation);
 }
 
-/* Note what the server did that cannot be, so that it is asked no more. */
+/* Record a violation in the server's answer, so that it is not asked again. */
 static int64
 server_lied(ListAdding *adding, const char *reason)
 {
@@ -195,9 +198,10 @@ server_lied(ListAdding *adding, const char *reason)
 }
 
 /*
- * Take a part of what the server made of the chunk, which is in the order of
- * slots, as that is: rows from one on. Returns how many; -1: it failed. Codes
- * are checked in the copy, which the server cannot change any more.
+ * Fetch a part of the server's result for the chunk, from row `first` on; like
+ * the chunk, it is in slot order. Returns the number of rows, or -1 on failure.
+ * Codes are checked in the private copy, because the server could change the
+ * channel between check and use.
  */
 static int64
 take_coded(ListAdding *adding, uint32 first)
@@ -252,10 +256,11 @@ link_chunk(ListAdding *adding)
 }
 
 /*
- * Have the server assign and encode the chunk. False: it is to be done here,
- * because the server has failed, or has some of the rows in lists already: what
- * a pass that was cut short had linked there. The same lists and codes come of
- * that, so a mirror that is ahead of the pages does no harm.
+ * Have the server assign and encode the chunk. Returns false if this process
+ * has to do it, because the server failed, or because its mirror has some of
+ * the rows in lists already, from an interrupted pass. Assigning them again
+ * gives the same lists and codes, so a mirror that is ahead of the pages does
+ * no harm.
  */
 static bool
 code_by_server(ListAdding *adding)
@@ -288,7 +293,7 @@ code_by_server(ListAdding *adding)
 	return true;
 }
 
-/* Assign and encode the chunk, and put it into the order of lists. */
+/* Assign and encode the chunk, and sort it by list. */
 static void
 code_chunk(ListAdding *adding)
 {
@@ -421,7 +426,7 @@ link_into_lists(Relation index, const IndexFormat *format, const LinkPass *pass,
 
 /* ---- removing ---- */
 
-/* What VACUUM knows of slots and lists. */
+/* VACUUM's state of slots and lists. */
 typedef struct ListRemoving
 {
 	Relation	index;
@@ -432,17 +437,17 @@ typedef struct ListRemoving
 	uint32		limit;
 	uint32		next_fresh;
 	unsigned char *touched;		/* bit per list: it may have entries of dead slots */
-	unsigned char *met;			/* bit per slot: an entry was met; NULL: not all lists are
-								 * searched */
+	unsigned char *met;			/* bit per slot: an entry was seen; NULL: not all lists are searched
+								 */
 	uint32		list;			/* the one being searched */
 	uint64		linked;			/* slots with a list number, */
-	uint64		live;			/* and of these, such as keep their entries */
+	uint64		live;			/* and those of them that keep their entries */
 	NodeCopy   *node;
 } ListRemoving;
 
 /*
- * Note the lists of the slots of a node page. A slot that was never linked may
- * have an entry too, of a pass that was cut short. Then there are more entries
+ * Record the lists of the slots of a node page. A slot that was never linked
+ * may have an entry too, from an interrupted pass. Then there are more entries
  * than linked rows, and all lists are searched.
  */
 static void
@@ -469,9 +474,9 @@ note_lists(ListRemoving *removing, uint32 first, uint32 end)
 	}
 }
 
-/* EntryIsGone: of a list with entries of dead slots. */
+/* EntryIsGone, for a list with entries of dead slots. */
 static bool
-is_dead(void *context, const PostingEntry *entry)
+entry_is_dead(void *context, const PostingEntry *entry)
 {
 	const ListRemoving *removing = context;
 
@@ -479,15 +484,15 @@ is_dead(void *context, const PostingEntry *entry)
 }
 
 /*
- * EntryIsGone: where there are more entries than rows in lists. Any but the one
- * that each slot should have is gone.
+ * EntryIsGone, when there are more entries than linked rows: all but the one
+ * entry that each slot should have.
  */
 static bool
 is_needless(void *context, const PostingEntry *entry)
 {
 	ListRemoving *removing = context;
 
-	if (is_dead(context, entry) || entry->slot >= removing->next_fresh ||
+	if (entry_is_dead(context, entry) || entry->slot >= removing->next_fresh ||
 		bit_is_set(removing->met, entry->slot) ||
 		!read_node(removing->index, removing->format, entry->slot, removing->node) ||
 		NodeState(removing->node) != NODE_LIVE || (removing->node->flags & NODE_LINKED) == 0 ||
@@ -498,7 +503,7 @@ is_needless(void *context, const PostingEntry *entry)
 	return false;
 }
 
-/* All entries of all lists. */
+/* Number of entries of all lists. */
 static uint64
 count_entries(Relation index, const ListFormat *lists)
 {
@@ -512,7 +517,7 @@ count_entries(Relation index, const ListFormat *lists)
 	return entries;
 }
 
-/* Have all lists searched from now on, and one entry of each row left. */
+/* Search all lists from now on, and keep one entry of each row. */
 static void
 search_all_lists(ListRemoving *removing)
 {
@@ -520,7 +525,7 @@ search_all_lists(ListRemoving *removing)
 									MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 }
 
-/* Remove what is gone of the lists that have such entries. */
+/* Remove entries from the lists that may have entries to remove. */
 static void
 remove_entries_once(ListRemoving *removing)
 {
@@ -531,14 +536,15 @@ remove_entries_once(ListRemoving *removing)
 		if (removing->met != NULL)
 			(void) list_remove(&removing->writer, list, is_needless, removing);
 		else if (bit_is_set(removing->touched, list))
-			(void) list_remove(&removing->writer, list, is_dead, removing);
+			(void) list_remove(&removing->writer, list, entry_is_dead, removing);
 	}
 }
 
 /*
- * Remove entries until just those of live rows are left. Passes of linking and
- * of VACUUM that were cut short may have left one entry too many and one too
- * few, so the sum is looked at again behind them.
+ * Remove entries until only those of live rows are left. Interrupted passes of
+ * the linker and of VACUUM may have left one entry too many and another one
+ * missing, which cancel out in the sum; so the sum is compared again after
+ * removing entries.
  */
 static void
 remove_entries(ListRemoving *removing)
@@ -595,7 +601,10 @@ link_out_needless(Relation index, const IndexFormat *format)
 
 	pending_bounds(index, format, &meta, &bounds);
 	list_format_read(index, format, &lists);
-	/* what is pending may have entries already, and is not counted as linked */
+	/*
+	 * only if nothing is pending: pending rows may have entries, and are not
+	 * counted as linked
+	 */
 	if (bounds.linked == bounds.end && count_entries(index, &lists) > meta.linked_slots)
 		link_out_of_lists(index, format, NULL, 0);
 }

@@ -1,7 +1,7 @@
 /*
  * link_lists.h
- *		Linking where rows are in lists: adding rows to lists, taking them out.
- *		All under the linker lock.
+ *		Linking of indexes with lists: adding rows to lists, and removing them.
+ *		The caller holds the linker lock.
  */
 #ifndef GPUANN_LINK_LISTS_H
 #define GPUANN_LINK_LISTS_H
@@ -9,21 +9,21 @@
 #include "link/link.h"
 
 /*
- * Put the rows of a pass into their lists, and end the pass. The server, unless
- * it is NULL or fails, assigns and encodes them.
+ * Add the rows of a pass to their lists, and end the pass. The server assigns
+ * and encodes them, unless it is NULL or fails.
  */
 extern void link_into_lists(Relation index, const IndexFormat *format, const LinkPass *pass,
 							ListServer *server);
 
 /*
- * Remove the entries of dead slots, which have a bit in dead, of limit slots.
+ * Remove the entries of dead slots. dead is a bitmap of limit slots.
  */
 extern void link_out_of_lists(Relation index, const IndexFormat *format,
 							  const unsigned char *dead, uint32 limit);
 
 /*
- * Remove entries of passes that were cut short, if nothing is pending: there
- * are more than linked rows then.
+ * Remove entries left by interrupted passes, if nothing is pending and there
+ * are more entries than linked rows.
  */
 extern void link_out_needless(Relation index, const IndexFormat *format);
 

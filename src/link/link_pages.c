@@ -2,11 +2,11 @@
  * link_pages.c
  *		Computing a pass of the linker over pages, in this process.
  *
- * Rows are linked in batches. Candidates of a row are what a graph search
- * finds, and its nearest within the batch, whose rows the graph cannot lead to
- * yet. Then rows are pruned, and reverse edges given. A batch is at most a
- * quarter of the graph so far: the first rows, far apart, get the edges that
- * connect what comes later.
+ * Rows are linked in batches. Candidates of a row are the results of a graph
+ * search, and the nearest rows of its own batch, which the search cannot reach
+ * yet. Then rows are pruned, and reverse edges added. A batch is at most a
+ * quarter of the graph, so that the first rows, which are far apart, get the
+ * long edges that connect later ones.
  */
 #include "postgres.h"
 
@@ -21,19 +21,20 @@
 
 #define BATCH_MOST			1024
 #define BATCH_LEAST			16
-#define SLICE_BATCH			64		/* rows of a batch, where the pass has a time */
-#define MATES				64		/* nearest of the own batch that a row considers */
-#define RENEW_SHARE			20		/* between batches, seeds are renewed when the graph has grown
-									 * by this part */
+#define SLICE_BATCH			64		/* rows of a batch, if the pass has a time limit */
+#define MATES				64		/* number of nearest rows of its own batch that are candidates
+									 * of a row */
+#define RENEW_SHARE			20		/* divisor: between batches, seeds are renewed when the graph
+									 * has grown by 1/20 */
 
 /*
- * Candidates of one row: found by the search, nearest and equal mates, and what
- * it has already.
+ * Maximum number of candidates of one row: results of the search, nearest and
+ * equal rows of the batch, and present neighbours.
  */
 #define MOST_CANDIDATES \
 	(ROW_EDITS_FOUND(GPUANN_MAX_EF_CONSTRUCTION) + MATES + SEARCH_MAX_EQUAL + ENGINE_MAX_DEGREE)
 
-/* The rows of one batch, and what each is going to have. */
+/* The rows of one batch, and the neighbours chosen for each. */
 typedef struct Batch
 {
 	GraphEdits *edits;
@@ -43,40 +44,40 @@ typedef struct Batch
 	uint32		room;			/* rows it can hold */
 	char	   *vectors;
 	float	   *inverse_norms;
-	Candidate  *chosen;			/* degree of them per row */
+	Candidate  *chosen;			/* degree per row */
 	uint32	   *nchosen;
 } Batch;
 
-/* What a row finds among its mates. */
+/* Candidates of a row in its own batch. */
 typedef struct Mates
 {
 	SearchResult nearest[MATES];	/* a heap, farthest first; all different */
 	uint32		nnearest;
-	SearchResult equals[SEARCH_MAX_EQUAL];	/* the same, by random rank */
+	SearchResult equals[SEARCH_MAX_EQUAL];	/* a heap of duplicates, by random rank */
 	uint32		nequals;
 	uint32		equal_room;
 	double		equal_distance;
-	double		bound;			/* the farthest that is of use */
+	double		bound;			/* rows beyond this distance are no candidates */
 } Mates;
 
 /*
- * The seeds as the pass goes on: a sample of the linked slots, the first of
- * them those that searches start from (engine/seeds.h).
+ * Seeds during a pass: a sample of the linked slots; searches start from the
+ * first ones (engine/seeds.h).
  */
 typedef struct SeedSample
 {
 	uint32	   *seeds;
 	uint32		count;
 	uint32		room;
-	uint32		sampled;		/* linked slots when the sample was last renewed, */
-	uint32		sampled_of_pass;	/* and how many of the pass under way were among them */
+	uint32		sampled;		/* number of linked slots when the sample was last renewed, */
+	uint32		sampled_of_pass;	/* and how many of them were linked by this pass */
 	bool		renewed;
 	pg_prng_state random;
 } SeedSample;
 
 /*
- * Allocate a batch for at most an eighth of memory, whose changes fit into half
- * of what is there for rows.
+ * Allocate a batch that takes at most an eighth of memory, and whose changed
+ * rows fit into half of the memory for changed rows.
  */
 static Batch *
 make_batch(GraphEdits *edits, const IndexFormat *format, Size memory)
@@ -113,7 +114,9 @@ load_batch(Batch *batch)
 			   batch->format->vector_bytes);
 }
 
-/* Consider a mate of row i, from which distances are computed. */
+/*
+ * Offer another row of the batch to row i, from which distances are computed.
+ */
 static void
 consider_mate(const Batch *batch, uint32 i, uint32 mate, Mates *mates)
 {
@@ -134,11 +137,12 @@ consider_mate(const Batch *batch, uint32 i, uint32 mate, Mates *mates)
 }
 
 /*
- * Look for candidates in the batch, whose rows the graph does not lead to yet:
- * all are compared, as rows come in the order of the list, often of alikes.
+ * Search the batch for candidates, which the graph does not lead to yet. All
+ * rows are compared, because the pending list is in insertion order, where
+ * neighbours are often similar.
  */
 static void
-search_batch(const Batch *batch, uint32 i, Mates *mates)
+search_own_batch(const Batch *batch, uint32 i, Mates *mates)
 {
 	row_vectors_from(graph_edits_vectors(batch->edits), batch->slots[i]);
 	for (uint32 n = 1; n < batch->count; n++)
@@ -172,19 +176,19 @@ link_row(Batch *batch, uint32 i)
 	count = graph_edits_search(edits, slot, ef, candidates);
 	mates.equal_distance = graph_edits_distance(edits, slot, slot);
 	/*
-	 * Mates farther than what the search found would be kept for their
-	 * directions, in the places of neighbours.
+	 * Rows of the batch that are farther than the search's results would be
+	 * kept for their direction, and displace near neighbours.
 	 */
 	mates.bound = count >= ef ? candidates[ef - 1].distance : INFINITY;
-	search_batch(batch, i, &mates);
+	search_own_batch(batch, i, &mates);
 	for (uint32 n = 0; n < mates.nnearest; n++)
 		add_candidate(candidates, &count, mates.nearest[n].slot, mates.nearest[n].distance);
 	for (uint32 n = 0; n < mates.nequals; n++)
 		add_candidate(candidates, &count, mates.equals[n].slot, mates.equal_distance);
 
 	/*
-	 * A row that a pass cut short has written already keeps what it has as
-	 * candidates.
+	 * The neighbours of a row written by an interrupted pass are candidates
+	 * too.
 	 */
 	nold = graph_edits_get(edits, slot, old, &state);
 	graph_edits_distances(edits, slot, old, nold, old_distances);
@@ -195,8 +199,8 @@ link_row(Batch *batch, uint32 i)
 }
 
 /*
- * Put the seeds in random order, for only the first so many are put in a better
- * one; those from which all rows were made to be reached stay.
+ * Shuffle the seeds, because only the first ones are ordered afterwards. Those
+ * from which all rows are reachable keep their places.
  */
 static void
 pages_shuffle(uint32 *slots, uint32 count, pg_prng_state *random)
@@ -212,11 +216,11 @@ pages_shuffle(uint32 *slots, uint32 count, pg_prng_state *random)
 }
 
 /*
- * Renew the sample from what was linked since, now that so many are linked, and
- * `done` slots of the pass among them, if the graph has grown by that part;
- * returns whether it did. While there is room none is given up, or the first
- * rows would be left without: of one in 64 little is left when each small pass
- * loses one by rounding.
+ * If the graph has grown by 1/share, add rows linked since the last renewal to
+ * the sample; `linked` slots are linked now, `done` of them by this pass.
+ * Returns whether the sample changed. As long as there is room no seed is
+ * removed: with one seed in 64 rows, losing one to rounding in each small pass
+ * would leave the first rows without seeds.
  */
 static bool
 renew_seeds(SeedSample *sample, const LinkPass *pass, uint32 done, uint32 linked, uint32 share)
@@ -238,8 +242,8 @@ renew_seeds(SeedSample *sample, const LinkPass *pass, uint32 done, uint32 linked
 	pages_shuffle(sample->seeds, sample->count, &sample->random);
 	kept = Min(sample->count, wanted - added);
 	/*
-	 * At even distances: of rows that come cluster by cluster, chance would
-	 * leave out whole clusters.
+	 * Evenly spaced, because random choice would leave out whole clusters of
+	 * rows that are inserted cluster by cluster.
 	 */
 	for (uint32 i = 0; i < added; i++)
 		sample->seeds[kept + i] = slots[(2 * (uint64) i + 1) * count / (2 * (uint64) added)];
@@ -251,10 +255,10 @@ renew_seeds(SeedSample *sample, const LinkPass *pass, uint32 done, uint32 linked
 	return true;
 }
 
-/* Start the sample with the seeds that the index has. */
+/* Initialize the sample with the index's seeds. */
 static void
-load_seeds(SeedSample *sample, Relation index, const IndexFormat *format, const MetaPage *meta,
-		   uint32 next_fresh)
+sample_load_seeds(SeedSample *sample, Relation index, const IndexFormat *format,
+				  const MetaPage *meta, uint32 next_fresh)
 {
 	uint32	   *seeds;
 
@@ -268,8 +272,8 @@ load_seeds(SeedSample *sample, Relation index, const IndexFormat *format, const 
 			report_corrupt(index, 1 + i / GPUANN_SEEDS_PER_PAGE, "a seed does not exist");
 	memcpy(sample->seeds, seeds, sizeof(uint32) * sample->count);
 	/*
-	 * What passes before this one added counts too: a graph that grows by
-	 * little at a time gets new seeds all the same.
+	 * Count rows linked by earlier passes too, so that a graph that grows in
+	 * small passes gets new seeds as well.
 	 */
 	sample->sampled = sample->count < sample->room
 						  ? Min((uint64) sample->count * SEED_SHARE, meta->linked_slots)
@@ -300,7 +304,7 @@ time_is_up(int64 began_ms, const LinkManner *manner)
 
 /*
  * Compute a pass, or with may_stop as much of it as memory and time allow;
- * returns how many of its slots were linked.
+ * returns the number of its slots linked.
  */
 static uint32
 compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bool may_stop,
@@ -319,7 +323,7 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 	batch = make_batch(edits, format, link_memory());
 	if (manner->slice_ms > 0)
 		batch->room = Min(batch->room, SLICE_BATCH);
-	load_seeds(&sample, index, format, &meta, bounds.next_fresh);
+	sample_load_seeds(&sample, index, format, &meta, bounds.next_fresh);
 	for (;;)
 	{
 		uint64		linked = (uint64) meta.linked_slots + done;
@@ -331,7 +335,7 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 			(time_is_up(began_ms, manner) ||
 			 !graph_edits_have_room(edits, batch->count * (format->degree + 1))))
 			ends = true;
-		/* at the end they are put in order when they are written */
+		/* at the end seeds are ordered when they are written */
 		if (renew_seeds(&sample, pass, done, linked, ends ? REACH_SHARE : RENEW_SHARE) && !ends)
 			order_seeds(index, format, sample.seeds, sample.count);
 		graph_edits_seeds(edits, sample.seeds, sample.count);

@@ -1,11 +1,11 @@
 /*
  * link_write.c
- *		Writing what a pass of the linker, or VACUUM's repair, has computed.
+ *		Write the rows computed by a pass of the linker, or by VACUUM's repair.
  *
  * Order of writing: graph rows, seeds, then the metapage with the new linked
  * position, then trimming. A crash in between leaves rows that are linked and
- * still listed: scans meet them twice and drop one, the next pass links them
- * again.
+ * still listed. Scans find them twice and drop the duplicate; the next pass
+ * links them again.
  */
 #include "postgres.h"
 
@@ -21,7 +21,8 @@
 #include "link/link_write.h"
 
 /*
- * Which slots an edge may lead to, read from node pages as they are asked for.
+ * Which slots an edge may lead to; node pages are read when a slot on them is
+ * first looked up.
  */
 typedef struct EdgeTargets
 {
@@ -41,7 +42,7 @@ node_page_number(const IndexFormat *format, uint32 slot)
 		slot % format->superblock_slots / format->nodes_per_page;
 }
 
-/* Start with nothing known. */
+/* Initialize, without any page read. */
 static void
 edge_targets_begin(EdgeTargets *targets, Relation index, const IndexFormat *format,
 				   uint32 next_fresh)
@@ -82,9 +83,9 @@ learn_node_page(EdgeTargets *targets, uint32 slot)
 }
 
 /*
- * Whether a slot that exists has its bit set in one of the bitmaps. One that is
- * set was learnt from its page, which most are; where a page is is computed for
- * the others only.
+ * Whether an existing slot's bit is set in one of the bitmaps. Most are set,
+ * and then the slot's page has been read; only for the others the page number
+ * is computed.
  */
 static bool
 slot_has_bit(EdgeTargets *targets, const unsigned char *bits, uint32 slot)
@@ -104,8 +105,9 @@ may_lead_to(EdgeTargets *targets, uint32 slot)
 }
 
 /*
- * Copy a row without what must not be in it; returns how many neighbours are
- * left. Rows may come from the server: nothing is trusted.
+ * Copy a row without invalid neighbours (its own slot, duplicates, slots that
+ * an edge must not lead to); returns the number left. Rows may come from the
+ * server, so nothing in them is trusted.
  */
 static uint32
 clean_row(EdgeTargets *targets, uint32 slot, const uint32 *row, uint32 *clean)
@@ -130,6 +132,13 @@ node_change_begin(NodeChange *change, Relation index, const IndexFormat *format,
 {
 	uint32		superblock = slot_superblock(format, slot);
 
+	/*
+	 * Lock order: pending page, then node page. The superblock's stamp is in
+	 * the same WAL record as the first change of its node pages, or in an
+	 * earlier one of this slice, so a mirror that finds an old stamp misses no
+	 * change. GenericXLog hands out copies of pages, and applies them in its
+	 * own critical section; until then an ERROR leaves the buffers unchanged.
+	 */
 	change->state = GenericXLogStart(index);
 	change->list = InvalidBuffer;
 	if (change->stamped_superblock != superblock || change->stamped_seq != change_seq)
@@ -149,7 +158,7 @@ node_change_begin(NodeChange *change, Relation index, const IndexFormat *format,
 	change->stamped_seq = change_seq;
 }
 
-/* Finish the record and let the pages go. */
+/* Write the WAL record, and release the pages. */
 void
 node_change_finish(NodeChange *change)
 {
@@ -160,7 +169,7 @@ node_change_finish(NodeChange *change)
 		UnlockReleaseBuffer(change->list);
 }
 
-/* Rows on their way to their pages. */
+/* State of writing rows to their pages. */
 struct RowWriter
 {
 	MemoryContext memory;
@@ -168,17 +177,16 @@ struct RowWriter
 	NodeChange	change;
 	uint64		change_seq;
 	const LinkedRows *rows;
-	uint32	   *clean;			/* of one page: their neighbours, and how many */
+	uint32	   *clean;			/* of one page: neighbours, and their numbers */
 	uint32	   *counts;
-	uint32		count;			/* of rows: what lies beyond is of slots that do not exist */
-	bool		linked;			/* the part under way: rows of slots that have one already, or the
-								 * others */
-	uint32		next;			/* row to go on with */
+	uint32		count;			/* number of rows; those beyond are of slots that do not exist */
+	bool		linked;			/* current phase: slots that are linked already, or new ones */
+	uint32		next;			/* next row to write */
 };
 
 /*
- * Write the rows [start, end), which lie on one page: those of slots that have
- * a row already, or the others.
+ * Write the rows [start, end), which are on one page: those of slots that are
+ * linked already, or those of the others.
  */
 static void
 write_page_rows(RowWriter *writer, uint32 start, uint32 end, bool linked)
@@ -227,7 +235,7 @@ write_page_rows(RowWriter *writer, uint32 start, uint32 end, bool linked)
 		FAULT_POINT("link-new-rows");
 }
 
-/* The end of the rows that lie on the same page as that at start. */
+/* The end of the rows that are on the same page as the one at start. */
 static uint32
 page_end(const IndexFormat *format, const LinkedRows *rows, uint32 count, uint32 start)
 {
@@ -239,7 +247,7 @@ page_end(const IndexFormat *format, const LinkedRows *rows, uint32 count, uint32
 	return end;
 }
 
-/* Begin to write rows. */
+/* Initialize a row writer. */
 RowWriter *
 row_writer_begin(const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh,
 				 uint64 change_seq)
@@ -269,12 +277,12 @@ row_writer_begin(const IndexFormat *format, const LinkedRows *rows, uint32 next_
 }
 
 /*
- * Write on, page by page, at least one, until the time is over; true: all is
- * written.
+ * Continue writing, at least one page, until over() says so. Returns true when
+ * all is written.
  *
- * Slots that are in the graph come first: so whatever is marked as linked has
- * the edges that lead to it from the graph as it was, even if a crash cuts the
- * writing short.
+ * Slots that are in the graph already are written first. So the reverse edges
+ * to a row from the previous graph are in WAL before the row is marked as
+ * linked, also if a crash interrupts the writing.
  */
 bool
 row_writer_go_on(RowWriter *writer, Relation index, bool (*over) (const void *arg), const void *arg)
@@ -301,8 +309,7 @@ row_writer_go_on(RowWriter *writer, Relation index, bool (*over) (const void *ar
 }
 
 /*
- * Write rows (ascending by slot). Rows of slots that hold no row any more are
- * left out.
+ * Write rows, ascending by slot. Slots that no longer hold a row are left out.
  */
 void
 link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *rows,
@@ -314,14 +321,14 @@ link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *row
 	MemoryContextDelete(writer->memory);
 }
 
-/* Whether a slot is in the graph: only such ones can be seeds. */
+/* Whether a slot is in the graph, as a seed has to be. */
 static bool
 in_graph(Relation index, const IndexFormat *format, uint32 slot, NodeCopy *node)
 {
 	return read_node(index, format, slot, node) && (node->flags & NODE_LINKED) != 0;
 }
 
-/* Whether the seed area has just these. */
+/* Whether the seed area has exactly these seeds. */
 static bool
 has_seeds(Relation index, const uint32 *seeds, uint32 nseeds)
 {
@@ -339,8 +346,8 @@ has_seeds(Relation index, const uint32 *seeds, uint32 nseeds)
 }
 
 /*
- * Write the seed area, in good order: slots that are not in the graph are left
- * out. Returns how many seeds there are now.
+ * Write the seed area, ordered; slots that are not in the graph are left out.
+ * Returns the new number of seeds.
  */
 uint32
 link_write_seeds(Relation index, const IndexFormat *format, const uint32 *proposed,
@@ -356,8 +363,8 @@ link_write_seeds(Relation index, const IndexFormat *format, const uint32 *propos
 		if (proposed[i] < next_fresh && in_graph(index, format, proposed[i], node))
 			seeds[nseeds++] = proposed[i];
 	/*
-	 * An engine hands back those that it got, in their order, until it has
-	 * chosen others.
+	 * An engine returns the seeds that it was given, in their order, until it
+	 * has chosen others.
 	 */
 	if (!has_seeds(index, seeds, nseeds))
 		order_seeds(index, format, seeds, nseeds);
@@ -411,8 +418,8 @@ compare_slots(const void *left, const void *right)
 }
 
 /*
- * Whether every live slot of a pass has its row now: one of those just written,
- * or one from before.
+ * Whether every live slot of a pass is linked now, by this pass or an earlier
+ * one.
  */
 static bool
 pass_is_linked(Relation index, const IndexFormat *format, const LinkPass *pass,
@@ -449,7 +456,7 @@ link_write(Relation index, const IndexFormat *format, const LinkPass *pass, cons
 
 /*
  * End a pass whose rows are written; returns the pending position up to which
- * it may be trimmed.
+ * the list may be trimmed.
  */
 uint64
 link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass,
@@ -473,8 +480,8 @@ link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass,
 		end.has_linked_position = pass_is_linked(index, format, pass, rows);
 		end.linked_position = pass->to;
 		/*
-		 * Not those that got a row just now: a pass that was cut short may have
-		 * given it to some.
+		 * All live slots of the pass, because an interrupted pass may have
+		 * written the rows of some of them, which were not counted then.
 		 */
 		end.newly_linked = end.has_linked_position ? pass->live : 0;
 		if (!end.has_linked_position)

@@ -1,7 +1,7 @@
 /*
  * link_write.h
- *		Writing graph rows, seeds and the end of a slice: what linker and VACUUM
- *		share. All under the linker lock.
+ *		Write graph rows, seeds and the end of a slice: shared by linker and
+ *		VACUUM. The caller holds the linker lock.
  */
 #ifndef GPUANN_LINK_WRITE_H
 #define GPUANN_LINK_WRITE_H
@@ -25,8 +25,8 @@ typedef struct NodeChange
 } NodeChange;
 
 /*
- * Begin a change of the node page that holds slot; between begin and finish
- * nothing may fail or wait.
+ * Begin a change of the node page that holds slot. Between begin and finish
+ * content locks are held, so nothing may fail or wait.
  */
 extern void node_change_begin(NodeChange *change, Relation index, const IndexFormat *format,
 							  uint32 slot, uint64 change_seq);
@@ -36,8 +36,8 @@ extern void link_write_rows(Relation index, const IndexFormat *format, const Lin
 							uint32 next_fresh, uint64 change_seq);
 
 /*
- * The same in parts, which may lie in transactions of their own, under one
- * linker lock. rows stay the caller's until the end.
+ * The same in parts, which may be in separate transactions under one linker
+ * lock. rows must remain valid until the end.
  */
 typedef struct RowWriter RowWriter;
 
@@ -47,8 +47,8 @@ extern bool row_writer_go_on(RowWriter *writer, Relation index, bool (*over)(con
 							 const void *arg);
 
 /*
- * The rest of link_write, when the rows are written: seeds and positions. The
- * list may then be trimmed up to the position returned.
+ * The rest of link_write(), after the rows are written: seeds and positions.
+ * The list may then be trimmed up to the position returned.
  */
 extern uint64 link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass,
 							 const LinkedRows *rows);
@@ -56,12 +56,12 @@ extern uint64 link_write_end(Relation index, const IndexFormat *format, const Li
 extern uint32 link_write_seeds(Relation index, const IndexFormat *format, const uint32 *proposed,
 							   uint32 nproposed, uint32 next_fresh);
 
-/* What the metapage learns when a slice is done. */
+/* Changes of the metapage at the end of a slice. */
 typedef struct SliceEnd
 {
 	uint64		change_seq;
 	uint32		newly_linked;	/* slots that joined the graph */
-	bool		has_linked_slots;	/* or they were counted */
+	bool		has_linked_slots;	/* linked_slots is set, instead of adding newly_linked */
 	uint32		linked_slots;
 	bool		has_seeds;
 	uint32		seeds;

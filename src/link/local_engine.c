@@ -17,7 +17,7 @@
 #define POLL_MIN_US		20
 #define POLL_MAX_US		10000
 
-/* Whether this process works in the background, beside others of its kind. */
+/* Whether this is a background process, several of which may link at once. */
 static bool
 one_of_many(void)
 {
@@ -46,7 +46,7 @@ local_engine_close(LocalEngine *local)
 	local->job = 0;
 }
 
-/* The memory context goes: so does the engine. */
+/* Memory context callback: close the engine. */
 static void
 close_with_context(void *arg)
 {

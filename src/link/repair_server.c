@@ -1,20 +1,20 @@
 /*
  * repair_server.c
- *		VACUUM's repair by the server's engine, where that has a device and the
- *		index's mirror is there.
+ *		VACUUM's repair by the server's engine, if that is on a GPU and has the
+ *		index's mirror.
  *
- * The dead are marked in the pages first; when the mirror's worker says that it
- * has told the engine of them, the mirror is as the pages are, and stays so:
- * VACUUM holds the linker lock. Rows are repaired by ranges of slots of about
- * PIECE_MS, between which the worker can tell the mirror of rows that came, and
- * a last job sees that all can be reached. What they all changed comes back
- * with the last one, each row once (a row takes edges in many times), to be
- * written to the pages by VACUUM, as rows that it repaired itself.
+ * Dead slots are marked in the pages first. When the mirror's worker has sent
+ * these changes, the mirror has the graph of the pages, and keeps it, because
+ * VACUUM holds the linker lock. Rows are repaired in ranges of slots of about
+ * PIECE_MS, between which the worker can send new rows, and a last job attaches
+ * unreachable rows. Changed rows are fetched after the last job, each row once
+ * although it may have got reverse edges several times, and VACUUM writes them
+ * to the pages like rows that it repaired itself.
  *
- * The server is not believed: every row is checked by who takes it, and VACUUM
- * repairs over pages whatever still names dead slots then. Where the pages do
- * not get what the mirror has (an error, a cancel, rows refused), the mirror is
- * forgotten and loaded anew.
+ * The server is not trusted: the callback that takes rows checks each one, and
+ * VACUUM then repairs over pages all rows that still name dead slots. If
+ * changes of the mirror do not get into the pages (an error, a cancel, rows
+ * refused), the mirror is dropped and loaded again.
  */
 #include "base/base.h"
 
@@ -28,21 +28,22 @@
 #include "storage/lwlock.h"
 #include "utils/rel.h"
 
-#define LEAST_DEAD		100		/* fewer, or fewer than one in DEAD_SHARE, are repaired here before
-								 * a worker has told of them */
+#define LEAST_DEAD		100		/* fewer dead rows, or fewer than one in DEAD_SHARE, are repaired
+								 * sooner in this process than a worker has sent them */
 #define DEAD_SHARE		128
-#define FETCHED_BYTES	(1024 * 1024)	/* of graph rows that come at once */
-#define PIECE_MS		100		/* of the engine */
+#define FETCHED_BYTES	(1024 * 1024)	/* of graph rows fetched at once */
+#define PIECE_MS		100		/* engine time of a piece */
 #define FIRST_PIECE		4096	/* slots */
 #define LEAST_PIECE		256
-#define MOST_PIECE		524288	/* that a channel holds */
-#define CURRENT_MS		20000	/* that the mirror may take to be told of the dead, unless it gets
-								 * on */
+#define MOST_PIECE		524288	/* limit, which fits into a channel */
+#define CURRENT_MS		20000	/* timeout for the mirror to receive the dead slots; extended on
+								 * progress */
 #define POLL_MS			10
 #define FETCH_US		(20 * 1000000)
-#define REPAIR_US		(120 * 1000000) /* without progress; then the server ends itself too */
+#define REPAIR_US		(120 * 1000000) /* timeout of a job without progress; the server's watchdog
+										 * exits by then */
 
-/* Note why the server does not do it. */
+/* Record why the server cannot repair. */
 static bool
 repair_refuse(RepairServer *server, const char *reason)
 {
@@ -50,7 +51,7 @@ repair_refuse(RepairServer *server, const char *reason)
 	return false;
 }
 
-/* Say why, and give the channel back. */
+/* Report why, and release the channel. */
 static bool
 repair_failed(RepairServer *server)
 {
@@ -65,8 +66,8 @@ repair_failed(RepairServer *server)
 }
 
 /*
- * Whether the mirror is the one that we began with, and somebody keeps it
- * current.
+ * Whether the mirror still has the generation with which the repair began, and
+ * a worker keeps it current.
  */
 static bool
 is_still_there(const RepairServer *server)
@@ -75,7 +76,7 @@ is_still_there(const RepairServer *server)
 		mirror_is_generation(server->mirror.entry, server->mirror.generation);
 }
 
-/* Wait until the mirror has what pages had at a change sequence. */
+/* Wait until the mirror has all page changes up to a change sequence. */
 static bool
 await_current(RepairServer *server, uint64 change_seq)
 {
@@ -103,7 +104,7 @@ await_current(RepairServer *server, uint64 change_seq)
 	return true;
 }
 
-/* Claim a channel, which others may have for a while. */
+/* Claim a channel, waiting for a while if all are in use. */
 static bool
 await_channel(RepairServer *server)
 {
@@ -118,8 +119,9 @@ repair_server_make(void)
 
 	server->channel = -1;
 	/*
-	 * what is called when the process ends comes off in the order in which it
-	 * was put there: this stays, the caller's does not
+	 * before_shmem_exit callbacks can only be cancelled in reverse order of
+	 * registration: register the permanent one before the caller's temporary
+	 * one.
 	 */
 	shmem_leave_at_exit();
 	return server;
@@ -156,11 +158,11 @@ repair_prepare(RepairServer *server, ChannelOp op)
 }
 
 /*
- * Fetch a part of what a job has changed, and hand it on. Returns how many rows
- * that were; -1: it failed.
+ * Fetch a part of the rows changed by a job, and pass them to the callback.
+ * Returns the number of rows, or -1 on failure.
  */
 static int64
-take_part(RepairServer *server, uint32 first, TakeRepaired take, void *arg)
+repair_take_part(RepairServer *server, uint32 first, TakeRepaired take, void *arg)
 {
 	Size		row_bytes = server->format->degree * sizeof(uint32);
 	LinkWanted	wanted = {.arrays = FETCH_ROWS, .first = first, .most = server->fetched,
@@ -185,7 +187,7 @@ take_part(RepairServer *server, uint32 first, TakeRepaired take, void *arg)
 	return part.count;
 }
 
-/* Take all that a job has changed. */
+/* Fetch all rows changed by a job. */
 static bool
 take_all(RepairServer *server, TakeRepaired take, void *arg)
 {
@@ -197,7 +199,7 @@ take_all(RepairServer *server, TakeRepaired take, void *arg)
 		int64		count;
 
 		CHECK_FOR_INTERRUPTS();
-		count = take_part(server, taken, take, arg);
+		count = repair_take_part(server, taken, take, arg);
 		if (count < 0)
 			return false;
 		if (count == 0)
@@ -209,8 +211,8 @@ take_all(RepairServer *server, TakeRepaired take, void *arg)
 }
 
 /*
- * Have slots [first, end) repaired; with end 0 whatever is left, so that all
- * can be reached.
+ * Have slots [first, end) repaired. With end 0: repair all that are left, and
+ * attach unreachable rows.
  */
 static bool
 repair_piece(RepairServer *server, uint32 first, uint32 end, TakeRepaired take, void *arg)
@@ -270,7 +272,7 @@ repair_server_run(RepairServer *server, uint32 slots, TakeRepaired take, void *a
 	return repair_failed(server);
 }
 
-/* The mirror is not to be used any more, if it is still the same. */
+/* Invalidate the mirror, if it still has the same generation. */
 static void
 forget_mirror(RepairServer *server)
 {

@@ -8,8 +8,8 @@
 #include "client/client.h"
 
 /*
- * One repair. The linker lock is held from begin to end, so that nobody else
- * changes edges, of pages or mirror.
+ * One repair. The linker lock is held from begin to end, so no other process
+ * changes edges in pages or mirror.
  */
 typedef struct RepairServer
 {
@@ -17,50 +17,51 @@ typedef struct RepairServer
 	const IndexFormat *format;
 	MirrorRef	mirror;
 	int			channel;			/* -1: none */
-	bool		ahead;			/* the mirror has rows that the pages have not */
-	bool		link_refused;	/* the engine does not link this mirror, or not now */
-	uint32		refused;		/* rows that came back and are not to be had */
-	uint32		pieces;			/* jobs of the engine, and rows that they changed */
+	bool		ahead;			/* the mirror has changes that the pages do not have */
+	bool		link_refused;	/* the engine refused to repair */
+	uint32		refused;		/* number of fetched rows that were refused */
+	uint32		pieces;			/* number of jobs, and of rows they changed */
 	int64		came;
-	int64		took_us;		/* the engine for the last piece */
-	uint32		fetched;		/* rows that come back at once */
+	int64		took_us;		/* engine time of the last piece */
+	uint32		fetched;		/* rows fetched at once */
 	uint32	   *slots;
 	uint32	   *rows;
 	char		reason[160];	/* why not */
 } RepairServer;
 
 /*
- * Take a row that the engine changed: degree neighbours. False: it is not one
- * that the pages may have.
+ * Take a row changed by the engine, of degree neighbours. Returns false if it
+ * is not valid.
  */
 typedef bool (*TakeRepaired) (void *arg, uint32 slot, const uint32 *row);
 
 /*
- * One that has nothing yet. To be made before repair_server_abandon is called
- * for at the end of the process.
+ * Allocate the state. Call before registering repair_server_abandon() as an
+ * exit callback.
  */
 extern RepairServer *repair_server_make(void);
 
 /*
- * Whether the server is to repair the index: its engine has a device, and the
- * mirror is there. `dead` rows have died, of `all`; change_seq is that of their
- * marks, which the mirror is waited for.
+ * Whether the server can repair the index: its engine is on a GPU and has the
+ * mirror. `dead` of `all` rows have died. Waits until the mirror has
+ * change_seq, with which the dead slots were marked.
  */
 extern bool repair_server_begin(RepairServer *server, Relation index, const IndexFormat *format,
 								uint32 dead, uint32 all, uint64 change_seq);
 
 /*
- * Have slots below `slots` repaired, and what has changed handed to take.
- * False, with a message: a part of it at most.
+ * Have slots below `slots` repaired, and pass changed rows to take. Returns
+ * false, after a message, if some rows may not have been repaired.
  */
 extern bool repair_server_run(RepairServer *server, uint32 slots, TakeRepaired take, void *arg);
 
-/* The pages have what came. */
+/* End a repair whose changes are in the pages. */
 extern void repair_server_end(RepairServer *server);
 
 /*
- * They will not have it: an error, a cancel, the end of the process. As
- * before_shmem_exit wants it; arg is the RepairServer.
+ * End a repair whose changes will not get into the pages, after an error or
+ * cancel or at process exit. A before_shmem_exit callback; arg is the
+ * RepairServer.
  */
 extern void repair_server_abandon(int code, Datum arg);
 

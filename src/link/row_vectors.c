@@ -1,14 +1,14 @@
 /*
  * row_vectors.c
- *		Vectors for linking over pages: read where they are, without a pin,
- *		where this process knows that; else through a cache.
+ *		Vectors for linking over pages: read in shared buffers without a pin if
+ *		this process has a hint for the buffer, else through a cache.
  *
- * The linker lock keeps the vectors of the graph as they are, so all that can
- * go wrong is that a buffer goes to another block meanwhile, which is noticed.
- * In the cache a slot has one place, its number modulo the places; dense slots
- * therefore never collide while it is as large as the index. Copying every
- * vector there first cost more than all distances: it is for what is not in
- * shared buffers, or on two pages.
+ * Under the linker lock vectors of the graph do not change. So the only race of
+ * an unpinned read is that the buffer is given to another block meanwhile,
+ * which hints_peeked() detects. The cache is direct-mapped, by slot modulo its
+ * size, so slots do not collide if it is as large as the index. It is only for
+ * vectors that are not in shared buffers, or that cross pages, because copying
+ * every vector into it took longer than all distances.
  */
 #include "postgres.h"
 
@@ -22,8 +22,8 @@
 #define MIN_CACHED_VECTORS	64
 
 /*
- * What a place of the cache holds; the vectors lie apart, so that memory is
- * touched only for those that are read.
+ * A cache entry. Vectors are in a separate array, so that memory is touched
+ * only for those that are read.
  */
 typedef struct CachedVector
 {
@@ -43,8 +43,8 @@ struct RowVectors
 	Size		cache_stride;
 
 	/*
-	 * the vector that distances are computed from, widened: it need not stay in
-	 * the cache
+	 * the vector that distances are computed from, widened, so that its cache
+	 * entry may be replaced
 	 */
 	uint32		from_slot;
 	float	   *from;
@@ -53,7 +53,7 @@ struct RowVectors
 	void	   *other;			/* a copy of one that is compared with another */
 };
 
-/* Make a cache of so many places, all empty. */
+/* Allocate an empty cache of this many entries. */
 static void
 make_cache(RowVectors *vectors, uint32 places)
 {
@@ -66,8 +66,8 @@ make_cache(RowVectors *vectors, uint32 places)
 }
 
 /*
- * Make room for the vector that distances are computed from, where a cache line
- * begins: it is read faster so.
+ * Allocate the vector that distances are computed from, aligned to a cache
+ * line, where reading it is faster.
  */
 static void
 make_from(RowVectors *vectors)
@@ -98,7 +98,7 @@ row_vectors_begin(Relation index, const IndexFormat *format, uint32 next_fresh, 
 }
 
 /*
- * End: what was read without pins is counted. The memory goes with its context.
+ * End, and count the unpinned reads. The memory is freed with its context.
  */
 void
 row_vectors_end(RowVectors *vectors)
@@ -128,7 +128,7 @@ row_vectors_get(RowVectors *vectors, uint32 slot, float *norm)
 
 	if (cached->slot != slot)
 	{
-		cached->slot = NO_SLOT; /* should reading fail */
+		cached->slot = NO_SLOT; /* stays empty if reading raises an error */
 		read_vector(vectors->index, vectors->format, slot, elements);
 		cached->inverse_norm = inverse_norm(vectors, elements);
 		cached->slot = slot;
@@ -148,7 +148,10 @@ row_vectors_equal(RowVectors *vectors, uint32 slot_a, uint32 slot_b)
 	return memcmp(vectors->other, row_vectors_get(vectors, slot_b, &norm), bytes) == 0;
 }
 
-/* Widen a vector where it is. False if it has to be copied. */
+/*
+ * Widen a vector by an unpinned read. Returns false if it has to be read
+ * through the cache.
+ */
 static bool
 peek_from(RowVectors *vectors, uint32 slot)
 {
@@ -174,7 +177,7 @@ row_vectors_from(RowVectors *vectors, uint32 slot)
 	vectors->from_slot = slot;
 }
 
-/* The distance of a vector from the one named. */
+/* The distance of a vector from the one set by row_vectors_from(). */
 static inline double
 distance_from(const RowVectors *vectors, const void *elements, float norm)
 {

@@ -3,7 +3,7 @@
  *		Vectors for linking over pages and for VACUUM's repair: distances
  *		between slots, in single precision.
  *
- * They choose edges, not answers: nobody checks the pages they come from.
+ * They select edges, not answers, so pages read without a pin are not checked.
  */
 #ifndef GPUANN_ROW_VECTORS_H
 #define GPUANN_ROW_VECTORS_H
@@ -14,7 +14,7 @@
 typedef struct RowVectors RowVectors;
 
 /*
- * Begin, in the current memory context, with a cache of so many bytes for
+ * Begin, in the current memory context, with a cache of this many bytes for
  * vectors of slots below next_fresh.
  */
 extern RowVectors *row_vectors_begin(Relation index, const IndexFormat *format, uint32 next_fresh,
@@ -30,16 +30,15 @@ extern const void *row_vectors_get(RowVectors *vectors, uint32 slot, float *inve
 /* Whether two slots have the same vector. */
 extern bool row_vectors_equal(RowVectors *vectors, uint32 slot_a, uint32 slot_b);
 
-/* Compute distances from this slot, until another is named. */
+/* Set the slot from which the following distances are computed. */
 extern void row_vectors_from(RowVectors *vectors, uint32 slot);
 
 /*
- * Distances of these slots, or of the first few of them, will be asked for
- * soon.
+ * Prefetch these slots, or the first few of them.
  */
 extern void row_vectors_expect(RowVectors *vectors, const uint32 *slots, uint32 count);
 
-/* The distances of slots from the one named. */
+/* The distances of slots from the one set by row_vectors_from(). */
 /* the inner product of a slot's vector with itself */
 extern double row_vectors_square(RowVectors *vectors, uint32 slot);
 /* of a vector in memory */

@@ -1,8 +1,8 @@
 /*
  * seed_order.c
- *		The order of the seeds that are written: engine/seeds.h, over pages.
- *		Whoever linked, the pages get their seeds so, and mirrors get theirs
- *		from the pages.
+ *		Order the seeds before they are written, as described in engine/seeds.h,
+ *		by vectors in the pages. All linkers write seeds this way, and mirrors
+ *		load them from the pages.
  */
 #include "postgres.h"
 
@@ -13,8 +13,8 @@
 #include "link/row_vectors.h"
 #include "engine/seeds.h"
 
-#define POOL_BYTES			(32 * 1024 * 1024)	/* of vectors: fewer seeds are measured where these
-												 * are long, or memory is small */
+#define POOL_BYTES			(32 * 1024 * 1024)	/* of vectors: limits the number of seeds measured
+												 */
 #define POOL_LEAST			(2 * ENGINE_SEEDS_TRIED)
 
 /* Vectors of seeds, copied. */
@@ -24,7 +24,7 @@ typedef struct SeedVectors
 	const DistanceKernels *kernels;
 	char	   *vectors;
 	Size		stride;
-	float	   *inverse_norms;	/* of cosine; else 0 */
+	float	   *inverse_norms;	/* METRIC_COSINE: 1 / |vector|; else 0 */
 	float	   *wide;
 	uint32		pool;
 } SeedVectors;

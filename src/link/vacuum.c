@@ -2,13 +2,14 @@
  * vacuum.c
  *		VACUUM: from dead rows to free slots.
  *
- * A pass over the node pages marks the rows that the heap has given up as dead.
- * Then, under the linker lock, in this order: rows that name dead slots get the
- * dead slots' neighbours instead, dead seeds are replaced, dead slots are
- * detached, pending rows are linked (in a graph of living rows: among dead ones
- * a search finds few candidates), and detached slots that no list entry names
- * any more are freed. A crash in between leaves a right index: the next VACUUM
- * finds dead and detached slots by their states and goes on.
+ * A pass over the node pages marks slots dead whose TIDs the heap is about to
+ * remove. Then, under the linker lock, in this order: graph rows with dead
+ * neighbours are pruned again (repaired), dead seeds are replaced, dead slots
+ * are detached, pending rows are linked (after the repair, because among dead
+ * rows a search finds few candidates), and detached slots that no pending list
+ * entry names any more are freed. A crash between any two of these steps leaves
+ * a valid index: the next VACUUM finds dead and detached slots by their states,
+ * and continues.
  */
 #include "base/handler.h"
 #include "postgres.h"
@@ -31,8 +32,8 @@
 #include "engine/bits.h"
 #include "engine/repair_row.h"
 
-#define OFFERS_AT_ONCE		100000	/* reverse edges kept back, so that each row is pruned once for
-									 * many of them */
+#define OFFERS_AT_ONCE		100000	/* reverse edges collected before they are applied, so that each
+									 * row is pruned once for many of them */
 
 /* One VACUUM of one index. */
 typedef struct IndexVacuum
@@ -44,20 +45,21 @@ typedef struct IndexVacuum
 	Relation	index;
 	const IndexFormat *format;
 	PendingBounds bounds;			/* renewed once the linker lock is held */
-	uint32		limit;			/* slots there were at the start: the bitmaps' size */
-	uint64		change_seq;		/* of the slice under way */
+	uint32		limit;			/* number of slots at the start: the bitmaps' size */
+	uint64		change_seq;		/* of the current slice */
 	bool		locked;
-	char	   *page;			/* a copy of the node page under way */
+	char	   *page;			/* a copy of the current node page */
 	uint32		live;			/* rows seen */
 	uint32		ndead;			/* slots in dead */
-	uint32		ndetached;		/* found detached: left by an earlier VACUUM */
-	unsigned char *dead;		/* bit per slot, made when needed */
+	uint32		ndetached;		/* slots found detached, by an earlier VACUUM */
+	unsigned char *dead;		/* bit per slot, allocated when needed */
 	unsigned char *detached;
 	NodeChange	change;
 } IndexVacuum;
 
 /*
- * Whether a slot's bit is set. Slots that came while we were at work have none.
+ * Whether a slot's bit is set. Slots added since the start are beyond the
+ * bitmap.
  */
 static bool
 test_slot(const IndexVacuum *vacuum, const unsigned char *bits, uint32 slot)
@@ -65,7 +67,7 @@ test_slot(const IndexVacuum *vacuum, const unsigned char *bits, uint32 slot)
 	return bits != NULL && slot < vacuum->limit && bit_is_set(bits, slot);
 }
 
-/* Set a slot's bit; the bitmap is made by the first. */
+/* Set a slot's bit; the first call allocates the bitmap. */
 static void
 set_slot(const IndexVacuum *vacuum, unsigned char **bits, uint32 slot)
 {
@@ -74,7 +76,7 @@ set_slot(const IndexVacuum *vacuum, unsigned char **bits, uint32 slot)
 	bit_set(*bits, slot);
 }
 
-/* End a slice: what it changed is to be seen by mirrors. */
+/* End a slice: publish its change sequence, and wake the mirror's worker. */
 static void
 end_slice(IndexVacuum *vacuum, SliceEnd *end)
 {
@@ -84,14 +86,14 @@ end_slice(IndexVacuum *vacuum, SliceEnd *end)
 }
 
 /*
- * Take the linker lock if we do not have it, and number the next slice. Waits
- * interruptibly.
+ * Take the linker lock unless this VACUUM holds it, and number the next slice.
+ * Waits interruptibly.
  *
- * Where rows may be removed that snapshots still see, an empty slice comes
- * first: it gives the metapage an LSN newer than theirs before any such row is
- * marked dead, which is what check_snapshot_age looks for. Without it a mirror
- * that takes in marked pages before their slice ends would hide the rows from
- * scans that find an old metapage.
+ * With old_snapshot_threshold, rows may be removed that snapshots still see.
+ * Then an empty slice is written first: it gives the metapage an LSN newer than
+ * those snapshots before any row is marked dead, which check_snapshot_age()
+ * tests. Otherwise a mirror that receives marked pages before their slice ends
+ * would hide the rows from a scan that still finds an old metapage LSN.
  */
 static void
 lock_linker(IndexVacuum *vacuum)
@@ -125,7 +127,7 @@ page_slots(const IndexVacuum *vacuum, uint32 superblock, uint32 page, uint32 *fi
 	*last = Min(*last, vacuum->bounds.next_fresh);
 }
 
-/* Copy a node page; false if nothing was ever written to it. */
+/* Copy a node page. Returns false if it was never written. */
 static bool
 copy_node_page(IndexVacuum *vacuum, uint32 slot)
 {
@@ -140,8 +142,8 @@ copy_node_page(IndexVacuum *vacuum, uint32 slot)
 }
 
 /*
- * Call visit for every node page, with its slots; the page is copied to
- * vacuum->page before.
+ * Call visit for every node page, with its slots, after copying the page to
+ * vacuum->page.
  */
 static void
 for_each_node_page(IndexVacuum *vacuum,
@@ -170,7 +172,7 @@ for_each_node_page(IndexVacuum *vacuum,
 
 /* ---- marking ---- */
 
-/* Mark rows of one page dead: the callback says which. */
+/* Mark rows of one page dead, those for which the callback returns true. */
 static void
 mark_page(IndexVacuum *vacuum, uint32 first, uint32 last)
 {
@@ -190,7 +192,7 @@ mark_page(IndexVacuum *vacuum, uint32 first, uint32 last)
 	FAULT_POINT("vacuum-marked-page");
 }
 
-/* Count the rows of one page, and mark what died. */
+/* Count the rows of one page, and mark dead ones. */
 static void
 visit_for_marking(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 {
@@ -203,7 +205,7 @@ visit_for_marking(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 		switch (NodeState(node))
 		{
 			case NODE_LIVE:
-				/* The callback takes no TID that cannot be one. */
+				/* The callback must not get an invalid TID. */
 				if (!ItemPointerIsValid(&node->tid))
 					report_corrupt(vacuum->index, node_block(vacuum->format, slot),
 								   "a live slot has no TID");
@@ -229,8 +231,9 @@ visit_for_marking(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 	}
 
 	/*
-	 * A row seen live and dead to the heap stays so until we are done: its slot
-	 * is ours to free, its TID the heap's to reuse later.
+	 * The page was copied, and the callback called without its lock. A row that
+	 * was live and whose TID is dead stays so until VACUUM ends: only VACUUM
+	 * frees its slot, and the heap reuses the TID only afterwards.
 	 */
 	if (died)
 		mark_page(vacuum, first, last);
@@ -238,13 +241,13 @@ visit_for_marking(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 
 /* ---- repair ---- */
 
-/* What the repair pass keeps. */
+/* State of the repair. */
 typedef struct Repair
 {
 	IndexVacuum *vacuum;
 	GraphEdits *edits;
 	RepairScratch scratch;
-	uint32		slot;			/* whose row is under way */
+	uint32		slot;			/* whose row is being repaired */
 	unsigned char *in_graph;	/* bit per slot, for rows from the server: live and linked */
 	uint32	   *new_seeds;		/* a sample of live slots to replace dead seeds */
 	uint32		new_seed_room;
@@ -253,7 +256,7 @@ typedef struct Repair
 	pg_prng_state random;
 } Repair;
 
-/* Write what has been repaired so far: a slice of its own. */
+/* Write the rows repaired so far, as a slice of their own. */
 static void
 write_repaired(IndexVacuum *vacuum, Repair *repair)
 {
@@ -275,9 +278,9 @@ write_repaired(IndexVacuum *vacuum, Repair *repair)
 		pfree(rows.places);
 }
 
-/* RepairAccess: a row with its changes. */
+/* RepairAccess: a row, changes included. */
 static uint32
-access_row(void *context, uint32 slot, uint32 *neighbours)
+vacuum_read_row(void *context, uint32 slot, uint32 *neighbours)
 {
 	SlotState	state;
 
@@ -317,19 +320,19 @@ access_choose(void *context, Candidate *candidates, uint32 count, Candidate *cho
 	return graph_edits_choose(repair->edits, repair->slot, candidates, count, chosen, kept);
 }
 
-/* How repair_row.c reaches the pages. */
+/* The callbacks of repair_row.c over pages. */
 static RepairAccess
 repair_access(Repair *repair)
 {
 	return (RepairAccess){.context = repair,
-						  .row = access_row,
+						  .row = vacuum_read_row,
 						  .dead = access_dead,
 						  .distances = access_distances,
 						  .search = access_search,
 						  .choose = access_choose};
 }
 
-/* Give a row that names dead slots a new choice. */
+/* Choose new neighbours for a row that names dead slots. */
 static void
 repair_over_pages(Repair *repair, uint32 slot)
 {
@@ -345,14 +348,13 @@ repair_over_pages(Repair *repair, uint32 slot)
 }
 
 /*
- * Whether a graph row that came from the server is one that pages may have: it
- * names slots that exist, others than its own, each once. Dead ones may be
- * among them: the row took an edge back, and its turn has not come. What still
- * names them in the end is repaired here.
+ * Whether a graph row from the server is valid: it names existing slots other
+ * than its own, each once. It may name dead slots, if it got a reverse edge and
+ * has not been repaired itself yet; rows that name dead slots in the end are
+ * repaired over pages.
  *
- * Millions of rows come, most of them several times; so those before are
- * compared only where 256 bits of what they are do not tell already that none
- * is the same.
+ * Millions of rows are checked, so neighbours are compared with each other only
+ * if a filter of 256 bits does not already exclude a duplicate.
  */
 static bool
 is_repaired(const IndexVacuum *vacuum, uint32 slot, const uint32 *row, uint32 *count)
@@ -375,8 +377,8 @@ is_repaired(const IndexVacuum *vacuum, uint32 slot, const uint32 *row, uint32 *c
 }
 
 /*
- * TakeRepaired: as if it had been repaired here. What the pages do not have as
- * a row of the graph gets none.
+ * TakeRepaired: keep a row as if it had been repaired in this process. Slots
+ * that are not in the graph according to the pages get no row.
  */
 static bool
 take_repaired(void *arg, uint32 slot, const uint32 *row)
@@ -395,7 +397,7 @@ take_repaired(void *arg, uint32 slot, const uint32 *row)
 	return true;
 }
 
-/* Note which rows of one page are in the graph, and live. */
+/* Record which slots of one page are live and linked. */
 static void
 visit_for_states(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 {
@@ -411,8 +413,8 @@ visit_for_states(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 }
 
 /*
- * Have the server repair, if it can. Which rows are in the graph is read once
- * before: none comes or goes while we hold the linker lock.
+ * Have the server repair, if it can. The set of linked slots is read once
+ * before, because it does not change under the linker lock.
  */
 static void
 repair_by_server(IndexVacuum *vacuum, Repair *repair, RepairServer *server)
@@ -428,8 +430,7 @@ repair_by_server(IndexVacuum *vacuum, Repair *repair, RepairServer *server)
 }
 
 /*
- * Keep a sample of live linked slots, each with equal chance, in case seeds
- * have died.
+ * Reservoir sample of live linked slots, to replace dead seeds.
  */
 static void
 sample_seed(Repair *repair, uint32 slot)
@@ -447,9 +448,9 @@ sample_seed(Repair *repair, uint32 slot)
 }
 
 /*
- * Repair the rows of one page that name dead slots. Reverse edges that a row
- * got while the page is visited, and that were written since, may not be in the
- * copy; they name no dead slots.
+ * Repair the rows of one page that name dead slots. The copy of the page may
+ * lack reverse edges that were added and written since it was made; these name
+ * no dead slots.
  */
 static void
 visit_for_repair(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
@@ -480,9 +481,9 @@ visit_for_repair(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 	}
 }
 
-/* Replace dead seeds by the sample; returns how many there are then. */
+/* Replace dead seeds by sampled slots; returns the new number of seeds. */
 static uint32
-choose_seeds(const IndexVacuum *vacuum, const Repair *repair, uint32 *seeds, uint32 nseeds)
+choose_live_seeds(const IndexVacuum *vacuum, const Repair *repair, uint32 *seeds, uint32 nseeds)
 {
 	uint32		kept = 0;
 	uint32		replaced = 0;
@@ -497,7 +498,7 @@ choose_seeds(const IndexVacuum *vacuum, const Repair *repair, uint32 *seeds, uin
 	return kept;
 }
 
-/* Write other seeds, in a slice of its own. */
+/* Write new seeds, in a slice of their own. */
 static void
 replace_seeds(IndexVacuum *vacuum, const uint32 *seeds, uint32 nseeds)
 {
@@ -510,8 +511,8 @@ replace_seeds(IndexVacuum *vacuum, const uint32 *seeds, uint32 nseeds)
 }
 
 /*
- * Make every live row and the seeds forget the dead slots: by the server, if it
- * can, and over pages whatever names dead slots then.
+ * Remove dead slots from all live rows and from the seeds: by the server if it
+ * can, then over pages for rows that still name dead slots.
  */
 static void
 repair_graph_with(IndexVacuum *vacuum, RepairServer *server)
@@ -541,7 +542,7 @@ repair_graph_with(IndexVacuum *vacuum, RepairServer *server)
 
 	repair_by_server(vacuum, &repair, server);
 	for_each_node_page(vacuum, visit_for_repair, &repair);
-	nseeds = choose_seeds(vacuum, &repair, seeds, nseeds);
+	nseeds = choose_live_seeds(vacuum, &repair, seeds, nseeds);
 	graph_edits_seeds(repair.edits, seeds, nseeds);
 	graph_edits_apply_offers(repair.edits);
 	graph_edits_connect(repair.edits, vacuum->ndead, memory);
@@ -553,8 +554,8 @@ repair_graph_with(IndexVacuum *vacuum, RepairServer *server)
 }
 
 /*
- * The same; whatever happens, a mirror that is ahead of the pages does not
- * stay.
+ * The same. After an ERROR, or at process exit, a mirror that is ahead of the
+ * pages is invalidated.
  */
 static void
 repair_graph(IndexVacuum *vacuum)
@@ -570,8 +571,8 @@ repair_graph(IndexVacuum *vacuum)
 /* ---- detaching and freeing ---- */
 
 /*
- * Detach the dead slots of one page: no row leads to them now, and theirs are
- * not needed any more. The others in the graph are counted.
+ * Detach the dead slots of one page: no live row names them now, and their own
+ * rows are not needed any more. Count the other linked slots.
  */
 static void
 visit_for_detaching(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
@@ -605,8 +606,8 @@ visit_for_detaching(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 }
 
 /*
- * Free the detached slots, ours and those an earlier VACUUM left, that the list
- * does not name any more.
+ * Free the slots detached by this VACUUM or an earlier one that the pending
+ * list does not name any more.
  */
 static void
 free_detached(IndexVacuum *vacuum)
@@ -655,8 +656,8 @@ free_detached(IndexVacuum *vacuum)
 }
 
 /*
- * Whether rows are left to a mirror worker. Not those of lists: what VACUUM
- * counts there are entries of all rows.
+ * Whether pending rows are left to a mirror worker. Not in an index with lists,
+ * where VACUUM compares numbers of entries and rows.
  */
 static bool
 worker_links(Relation index, const IndexFormat *format)
@@ -665,8 +666,7 @@ worker_links(Relation index, const IndexFormat *format)
 }
 
 /*
- * Link what is pending, unless a worker does; trim what was linked before in
- * any case.
+ * Link pending rows, unless a worker does; trim the list in any case.
  */
 static void
 link_for_vacuum(Relation index, const IndexFormat *format)
@@ -682,7 +682,7 @@ link_for_vacuum(Relation index, const IndexFormat *format)
 	pending_trim(index, format, meta.linked_position);
 }
 
-/* Take dead and detached slots as far as they can go. */
+/* Advance dead and detached slots: repair, detach, free. */
 static void
 vacuum_bury(IndexVacuum *vacuum)
 {
@@ -701,7 +701,10 @@ vacuum_bury(IndexVacuum *vacuum)
 			repair_graph(vacuum);
 		FAULT_POINT("vacuum-repaired");
 	}
-	/* One that was cut short may have detached slots and not counted. */
+	/*
+	 * An interrupted VACUUM may have detached slots without updating
+	 * linked_slots.
+	 */
 	memset(&end, 0, sizeof(end));
 	for_each_node_page(vacuum, visit_for_detaching, &end.linked_slots);
 	end.linked_slots -= linked_but_listed(vacuum->index, vacuum->format);
@@ -755,9 +758,8 @@ gpuannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 }
 
 /*
- * amvacuumcleanup: an insert-only table is linked here, if no worker does it
- * and nobody is at it, and lists lose the entries that passes which were cut
- * short have left.
+ * amvacuumcleanup: link an insert-only table, unless a worker does or the
+ * linker lock is taken, and remove list entries left by interrupted passes.
  */
 IndexBulkDeleteResult *
 gpuannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)

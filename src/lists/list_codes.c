@@ -1,7 +1,7 @@
 /*
  * list_codes.c
- *		Centroids and codes of an index with lists: read from its pages, and
- *		made for rows.
+ *		Centroids and codes of an index with lists: read centroids and codebook
+ *		from pages, assign and encode rows.
  *
  * Centroids and codebook do not change after the build.
  */
@@ -16,7 +16,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-#define QUANTIZERS_KEPT	8		/* open in a process */
+#define QUANTIZERS_KEPT	8		/* quantizers kept open per process */
 
 static const DistanceKernels *
 widening(const IndexFormat *format)
@@ -49,7 +49,7 @@ list_widen(const IndexFormat *format, const void *vector, float *out)
 			out[i] *= scale;
 		return;
 	}
-	/* So small that the inverse is not in single precision. */
+	/* a norm so small that its inverse overflows single precision */
 	for (uint32 i = 0; i < format->dims; i++)
 		out[i] = (float) (out[i] / sqrt(square));
 }
@@ -115,8 +115,9 @@ centroid_reader_end(CentroidReader *reader)
 }
 
 /*
- * The payload of a page of centroids, pinned. It is locked only to be checked:
- * nobody writes to it.
+ * Pin a page of centroids, and return its payload. The content lock is held
+ * only for the check: centroid pages are not written after the build, so the
+ * pin suffices to read them.
  */
 static const char *
 pin_centroids(CentroidReader *reader, BlockNumber block)
@@ -168,7 +169,7 @@ out_of_memory(Relation index)
 						   RelationGetRelationName(index))));
 }
 
-/* A quantizer that stays open, with its codebook, which is malloc'd. */
+/* A quantizer that is kept open, and its malloc'd codebook. */
 typedef struct KeptQuantizer
 {
 	QuantizerShape shape;
@@ -221,7 +222,8 @@ same_shape(const QuantizerShape *a, const QuantizerShape *b)
 }
 
 /*
- * The seed of each build is another, so a shape is the quantizer's identity.
+ * Every build has another seed, which is part of the shape, so the shape
+ * identifies the quantizer.
  */
 const Quantizer *
 list_quantizer(Relation index, const IndexFormat *format, const ListFormat *lists)
@@ -243,7 +245,7 @@ list_quantizer(Relation index, const IndexFormat *format, const ListFormat *list
 
 /* ---- coding rows ---- */
 
-/* Give back what does not belong to the memory context that goes. */
+/* Memory context callback: release what is not in the context. */
 static void
 close_coder(void *arg)
 {
@@ -260,7 +262,7 @@ aligned_memory(Size bytes)
 	return (void *) TYPEALIGN(64, palloc_extended(bytes + 64, MCXT_ALLOC_HUGE));
 }
 
-/* How many centroids so many bytes hold. */
+/* Number of centroids that fit into this many bytes. */
 static uint32
 centroids_within(const IndexFormat *format, const ListFormat *lists, Size bytes)
 {
@@ -347,8 +349,8 @@ list_coder_code(const ListCoder *coder, CodedRows *rows, uint32 first, uint32 co
 }
 
 /*
- * Distances are exact, and of equally near centroids the first one counts: so
- * nothing depends on how the centroids were cut into parts.
+ * Distances are exact, and of equally near centroids the first one is chosen,
+ * so the result does not depend on how centroids are divided into parts.
  */
 void
 list_coder_assign(const ListCoder *coder, CodedRows *rows, uint32 first, uint32 count)

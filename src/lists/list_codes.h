@@ -1,7 +1,7 @@
 /*
  * list_codes.h
- *		Centroids and codes of an index with lists: read from its pages, and
- *		made for rows.
+ *		Centroids and codes of an index with lists: read centroids and codebook
+ *		from pages, assign and encode rows.
  */
 #ifndef GPUANN_LIST_CODES_H
 #define GPUANN_LIST_CODES_H
@@ -12,26 +12,28 @@
 #include "page/buffer_hints.h"
 
 /*
- * Widen a stored vector to single precision; under cosine it gets length one.
+ * Widen a stored vector to single precision; for cosine also normalize it.
  */
 extern void list_widen(const IndexFormat *format, const void *vector, float *out);
 
 /*
- * Read bytes, or write them, that begin so far into the payloads of consecutive
- * pages of centroids or codewords. Writing is for builds, which log the pages
- * later.
+ * Read or write bytes at an offset into the concatenated payloads of pages of
+ * centroids or codewords. Writing is for builds, which log the pages later.
  */
 extern void list_read_bytes(Relation index, BlockNumber start, Size offset, Size bytes, void *out);
 extern void list_write_bytes(Relation index, BlockNumber start, Size bytes, const void *from);
 
 /*
- * The quantizer of an index, for searches: it stays open in this process, which
- * keeps a few. Valid until the next call.
+ * The quantizer of an index, for searches. A process keeps a few of them open.
+ * Valid until the next call.
  */
 extern const Quantizer *list_quantizer(Relation index, const IndexFormat *format,
 									   const ListFormat *lists);
 
-/* Reads centroids, in the order of lists at best. It keeps a pin, no lock. */
+/*
+ * Reads centroids, most efficiently in order of lists. It keeps a pin between
+ * calls, no lock.
+ */
 typedef struct CentroidReader
 {
 	Relation	index;
@@ -51,8 +53,8 @@ extern void centroid_reader_end(CentroidReader *reader);
 extern const float *centroid_of(CentroidReader *reader, uint32 list);
 
 /*
- * What assigns rows to lists and encodes them. It has copies of consecutive
- * centroids: of all, or of as many as there is memory for.
+ * Assigns rows to lists and encodes them. It has copies of consecutive
+ * centroids: of all, or of as many as fit into memory.
  */
 typedef struct ListCoder
 {
@@ -60,7 +62,8 @@ typedef struct ListCoder
 	const IndexFormat *format;
 	ListFormat	lists;
 	uint32		first;			/* the list of the first centroid in the set */
-	uint32		most;			/* centroids in the set, but the last ones */
+	uint32		most;			/* centroids in the set, except in the last part, which may have
+								 * fewer */
 	float	   *centroids;
 	void	   *tiles;
 	Centroids	set;
@@ -68,8 +71,8 @@ typedef struct ListCoder
 } ListCoder;
 
 /*
- * Open it, with centroids and codebook, until the current memory context goes.
- * Centroids take at most so many bytes, but LIST_CODER_LEAST of them are held.
+ * Open a coder, which is closed with the current memory context. Centroids take
+ * at most this many bytes, but at least LIST_CODER_LEAST of them are held.
  */
 #define LIST_CODER_LEAST	32
 
@@ -83,7 +86,7 @@ list_coder_has_all(const ListCoder *coder)
 	return coder->most == coder->lists.lists;
 }
 
-/* Rows on their way into lists. */
+/* Rows to be put into lists. */
 typedef struct CodedRows
 {
 	uint32		count;
@@ -95,19 +98,20 @@ typedef struct CodedRows
 
 extern CodedRows *coded_rows_make(const IndexFormat *format, const ListFormat *lists, uint32 room);
 
-/* Bytes of a row in coded rows. */
+/* Bytes of a row in CodedRows. */
 extern Size coded_row_bytes(const IndexFormat *format, const ListFormat *lists);
 
 /*
  * Assign and encode rows [first, first + count). The coder must have all
- * centroids. Any number of threads may do so with rows of their own: nothing of
- * PostgreSQL is called.
+ * centroids. Threads may call it concurrently for different rows, because it
+ * calls nothing of PostgreSQL.
  */
 extern void list_coder_code(const ListCoder *coder, CodedRows *rows, uint32 first, uint32 count);
 
 /*
- * In parts: read the centroids from this list on into the set; assign rows to
- * the nearest of those read since list 0; encode one by its list's centroid.
+ * The same in parts: read the centroids from this list on into the set; update
+ * the rows' assignments by the centroids in the set; encode a row relative to
+ * its list's centroid.
  */
 extern void list_coder_read(ListCoder *coder, uint32 first);
 extern void list_coder_assign(const ListCoder *coder, CodedRows *rows, uint32 first, uint32 count);

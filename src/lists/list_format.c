@@ -11,16 +11,17 @@
 
 #include "page/buffer_hints.h"
 
-#define CENTROID_SHARE	16		/* of the vectors' bytes centroids take at most one in so many */
-#define POSTING_RESERVE	1.5		/* more posting pages than the rows expected need: there may be
-								 * fewer rows, and so fewer superblocks */
+#define CENTROID_SHARE	16		/* divisor: centroids take at most 1/16 of the vectors' bytes */
+#define POSTING_RESERVE	1.5		/* factor over the posting pages needed for the expected rows: with
+								 * fewer rows there are fewer superblocks */
 #define PQ_PART_DIMS	8		/* dimensions of a sub-space, unless pq_m is given */
 
 /*
- * Where a GPU serves the index. It measures centroids at little cost, so more
- * lists save codes. Its searches of codes of 4 bits are a third faster than of
- * one bit, which has more rows re-ranked, and take 7 % longer than of int8,
- * whose codes take twice the room (bench/results/lists-h100.md).
+ * Defaults for an index served by a GPU. It compares centroids at little cost,
+ * so with more lists a search reads fewer codes. Its searches of codes of 4
+ * bits are a third faster than of one bit, which has more rows re-ranked, and
+ * take 7 % longer than of int8, whose codes take twice the room
+ * (bench/results/lists-h100.md).
  */
 #define SERVED_LISTS	4		/* times the square root of the rows */
 #define SERVED_BITS		4		/* of rabitq */
@@ -36,14 +37,14 @@ list_shape(const IndexFormat *format, const ListFormat *lists)
 							 .seed = lists->seed};
 }
 
-/* Pages that so many bytes take. */
+/* Number of pages for this many bytes. */
 static uint32
 pages_of(Size bytes)
 {
 	return (uint32) ((bytes + GPUANN_PAYLOAD - 1) / GPUANN_PAYLOAD);
 }
 
-/* Pages of the directory and of centroids for so many lists. */
+/* Compute the pages of directory and centroids for this many lists. */
 static void
 layout_head(const IndexFormat *format, ListFormat *lists, uint32 room)
 {
@@ -57,7 +58,7 @@ layout_head(const IndexFormat *format, ListFormat *lists, uint32 room)
 	lists->codebook_pages = pages_of(quantizer_codebook_bytes(&shape));
 }
 
-/* Refuse types, metrics and dimensions that have no codes. */
+/* Raise an error for types, metrics and dimensions that have no codes. */
 static void
 check_can_have_lists(Relation index, const GpuannTypeInfo *info, uint32 dims)
 {
@@ -77,7 +78,7 @@ check_can_have_lists(Relation index, const GpuannTypeInfo *info, uint32 dims)
 						errhint("Use method = graph, or leave the option out.")));
 }
 
-/* What the quantizer's options say. */
+/* Set the quantizer's parameters from the options. */
 static void
 plan_codes(const GpuannOptions *options, uint32 dims, bool served, ListFormat *lists)
 {
@@ -112,8 +113,8 @@ list_format_most(const IndexFormat *format, double rows)
 }
 
 /*
- * Posting pages of a superblock: enough for the entries of its slots, and for
- * its share of one page a list that is not full.
+ * Set the number of posting pages per superblock: enough for the entries of its
+ * slots, and its share of one partly filled page per list.
  */
 static void
 plan_postings(const GpuannTypeInfo *info, uint32 dims, double rows, IndexFormat *format,
@@ -158,7 +159,7 @@ list_format_plan(Relation index, const GpuannTypeInfo *info, uint32 dims, double
 	plan_postings(info, dims, expected_rows, format, lists);
 }
 
-/* Whether a format is one that a build makes. */
+/* Whether a format is one that a build can have written. */
 static bool
 list_format_is_right(const IndexFormat *format, const ListFormat *lists)
 {

@@ -40,28 +40,30 @@ typedef struct ListFormat
 #define LIST_FORMAT_END		(MAXALIGN(sizeof(MetaPage)) + sizeof(ListFormat))
 
 /*
- * Lay out an index for this many expected rows, by its options; what these
- * leave open depends on whether a GPU serves it. The number of lists may be
- * lowered later, when the rows have been counted. Errors out on what cannot be
- * in lists.
+ * Lay out an index for this many expected rows by its options; defaults depend
+ * on whether a GPU serves it. The number of lists may be lowered after the rows
+ * have been counted. Raises an error for types that cannot be in lists.
  */
 extern void list_format_plan(Relation index, const GpuannTypeInfo *info, uint32 dims,
 							 double expected_rows, uint64 seed, bool served,
 							 IndexFormat *format, ListFormat *lists);
 
 /*
- * The most lists of so many rows: centroids take at most 1/16 of the vectors'
- * bytes.
+ * Maximum number of lists for this many rows: centroids take at most 1/16 of
+ * the vectors' bytes.
  */
 extern uint32 list_format_most(const IndexFormat *format, double rows);
 
 /* Read it from the metapage, and check it. */
 extern void list_format_read(Relation index, const IndexFormat *format, ListFormat *lists);
 
-/* The same for the planner: false, and no error, where it is damaged. */
+/*
+ * The same for the planner: returns false, without an error, if the page is
+ * damaged.
+ */
 extern bool list_format_peek(Relation index, const IndexFormat *format, ListFormat *lists);
 
-/* What its codes are. */
+/* The shape of its codes. */
 extern QuantizerShape list_shape(const IndexFormat *format, const ListFormat *lists);
 
 /* Where centroids and the codebook begin. */

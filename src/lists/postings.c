@@ -2,12 +2,12 @@
  * postings.c
  *		Pages of lists: reading chains, adding and removing entries.
  *
- * Writers are one at a time, under the linker lock, so what a page says stays
- * true until they change it. Each change is one WAL record of at most four
- * pages: posting pages, then directory pages, which is the order of locks.
- * Readers hold one content lock at a time, and check on each page that it is
- * still their list's: a page may have become spare, or another list's. Then
- * they start the list anew.
+ * There is one writer at a time, the holder of the linker lock, so what it has
+ * read from a page remains true without a content lock. Each change is one WAL
+ * record of at most four pages: posting pages, then directory pages, which is
+ * the lock order. Readers hold one content lock at a time. Between two pages of
+ * a chain a page may become spare, or another list's; readers check that on
+ * each page, and then restart the list.
  */
 #include "postgres.h"
 
@@ -19,7 +19,7 @@
 #include "page/pending.h"
 #include "utils/rel.h"
 
-/* How often a reader starts a list anew before it reports damage. */
+/* Number of times that a reader restarts a list before it reports damage. */
 #define MAX_RESTARTS	1000
 
 bool
@@ -56,7 +56,8 @@ posting_pages_used(Relation index)
 }
 
 /*
- * Where a chain goes on. Errors out unless that is a posting page, or nothing.
+ * The next block of a chain. Raises an error unless it is invalid (the end) or
+ * that of a posting page.
  */
 static BlockNumber
 checked_next(Relation index, const IndexFormat *format, BlockNumber at, BlockNumber next)
@@ -66,7 +67,7 @@ checked_next(Relation index, const IndexFormat *format, BlockNumber at, BlockNum
 	return next;
 }
 
-/* Error out if a list has more pages than there are. */
+/* Raise an error if a chain has more pages than exist, that is, a cycle. */
 static void
 check_chain_length(Relation index, BlockNumber at, uint32 pages)
 {
@@ -75,8 +76,8 @@ check_chain_length(Relation index, BlockNumber at, uint32 pages)
 }
 
 /*
- * Visit one page of a list. False: it is not the list's any more. *next is
- * where the list goes on.
+ * Visit one page of a list. Returns false if the page no longer belongs to the
+ * list. *next is the next block of the chain.
  */
 static bool
 visit_page(Relation index, const IndexFormat *format, const ListFormat *lists, uint32 list,
@@ -132,7 +133,10 @@ list_visit(Relation index, const IndexFormat *format, const ListFormat *lists, u
 
 /* ---- changing pages ---- */
 
-/* A change of pages: one WAL record, or in a build just the pages. */
+/*
+ * A change of pages: one WAL record or, during a build, unlogged changes of the
+ * buffers.
+ */
 typedef struct PageChange
 {
 	GenericXLogState *xlog;		/* NULL: a build */
@@ -147,7 +151,7 @@ change_begin(PageChange *change, const ListWriter *writer)
 	change->count = 0;
 }
 
-/* Take a locked page into the change; first: it has no data yet. */
+/* Add a locked page to the change; first: it has no data yet. */
 static Page
 change_page(PageChange *change, Buffer buffer, bool first)
 {
@@ -179,8 +183,9 @@ lock_page(const ListWriter *writer, BlockNumber block, PageKind kind)
 }
 
 /*
- * The directory pages of a change: a list's, and the first one, if that is
- * another and is wanted. They are locked in order, the posting pages before.
+ * The directory pages of a change: a list's, and the first one, if it is needed
+ * and is not the same. They are locked in ascending order, after the posting
+ * pages.
  */
 typedef struct DirectoryChange
 {
@@ -207,7 +212,7 @@ change_directory(PageChange *change, const ListWriter *writer, uint32 list, bool
 
 /* ---- adding ---- */
 
-/* Write entries behind those that a posting page has. */
+/* Append entries to a posting page. */
 static void
 put_entries(const ListFormat *lists, Page page, const PostingEntry *entries,
 			const unsigned char *codes, uint32 count)
@@ -222,8 +227,8 @@ put_entries(const ListFormat *lists, Page page, const PostingEntry *entries,
 }
 
 /*
- * Know of the superblocks that inserts have begun meanwhile, and begin one if
- * all posting pages are used.
+ * Update the number of superblocks, which concurrent inserts may have added,
+ * and add one if all posting pages are used.
  */
 static void
 more_superblocks(ListWriter *writer, uint32 used)
@@ -244,8 +249,8 @@ more_superblocks(ListWriter *writer, uint32 used)
 }
 
 /*
- * A posting page that no list has: a spare one, whose successor is then the
- * first spare one; or the next that was never used.
+ * Find an unused posting page: the first spare one, whose successor becomes the
+ * first; or the next one that was never used.
  */
 static BlockNumber
 find_unused(ListWriter *writer, BlockNumber *next_spare, bool *fresh)
@@ -281,7 +286,7 @@ find_unused(ListWriter *writer, BlockNumber *next_spare, bool *fresh)
 	return block;
 }
 
-/* Put a page with these entries before all others of a list. */
+/* Add a page with these entries at the head of a list's chain. */
 static void
 add_page(ListWriter *writer, uint32 list, const PostingEntry *entries, const unsigned char *codes,
 		 uint32 count)
@@ -296,7 +301,10 @@ add_page(ListWriter *writer, uint32 list, const PostingEntry *entries, const uns
 	Page		page;
 
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-	/* what was used and what pages hold is changed by one record */
+	/*
+	 * `used` and the pages' contents change in the same WAL record, so a page
+	 * beyond `used` has none
+	 */
 	if (fresh && !PageIsNew(BufferGetPage(buffer)))
 	{
 		UnlockReleaseBuffer(buffer);
@@ -323,7 +331,7 @@ add_page(ListWriter *writer, uint32 list, const PostingEntry *entries, const uns
 }
 
 /*
- * Add entries to a list's first page; returns how many it had room for.
+ * Add entries to a list's first page; returns the number for which it had room.
  */
 static uint32
 fill_page(ListWriter *writer, uint32 list, BlockNumber first, const PostingEntry *entries,
@@ -391,7 +399,7 @@ list_note_added(ListWriter *writer, uint64 rows, double distance)
 
 /* ---- removing ---- */
 
-/* What the entries of a page are that are to go. */
+/* The entries of a page that are to be removed. */
 typedef struct PageHoles
 {
 	BlockNumber next;
@@ -400,8 +408,8 @@ typedef struct PageHoles
 } PageHoles;
 
 /*
- * Look for entries that are gone on a page of a list. They are judged with no
- * page locked.
+ * Find entries to remove on a page of a list. The callback is called without a
+ * content lock, on a copy.
  */
 static void
 find_holes(const ListWriter *writer, uint32 list, BlockNumber block, EntryIsGone is_gone,
@@ -437,7 +445,7 @@ move_last(const ListFormat *lists, Page from, Page to, uint32 place)
 		   posting_codes(lists, from) + (Size) last * lists->code_bytes, lists->code_bytes);
 }
 
-/* Whether a page of the list, which is empty now, becomes spare. */
+/* If a page of the list is empty now, make it spare. */
 static void
 release_if_empty(Page page, BlockNumber block, DirectoryChange *directory)
 {
@@ -452,8 +460,8 @@ release_if_empty(Page page, BlockNumber block, DirectoryChange *directory)
 }
 
 /*
- * Fill holes of a page by the last entries of the list's first page, which has
- * none, or is this one: as many as that has. One WAL record.
+ * Fill holes of a page with the last entries of the list's first page, which
+ * has no holes or is this page, as far as that has entries. One WAL record.
  */
 static void
 fill_holes(const ListWriter *writer, uint32 list, BlockNumber block, PageHoles *holes)

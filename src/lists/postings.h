@@ -2,10 +2,11 @@
  * postings.h
  *		Pages of lists: the directory, chains of posting pages.
  *
- * Only who holds the linker lock writes them. A list's first page is the only
- * one that is not full: entries are added there, and an entry that is removed
- * elsewhere is replaced by the first page's last. So a reader, which goes from
- * the first page on, misses no entry that moves.
+ * Only the holder of the linker lock writes them. A list's first page is the
+ * only one that is not full: entries are added there, and an entry that is
+ * removed elsewhere is replaced by the last entry of the first page. So entries
+ * move only away from the first page, and a reader, which starts there, may see
+ * a moved entry twice but misses none.
  */
 #ifndef GPUANN_POSTINGS_H
 #define GPUANN_POSTINGS_H
@@ -14,7 +15,7 @@
 
 #define NO_LIST		0xFFFFFFFF	/* of spare pages */
 
-/* Where a list begins. */
+/* The head of a list. */
 typedef struct ListHead
 {
 	BlockNumber first;			/* InvalidBlockNumber: it is empty */
@@ -26,7 +27,7 @@ typedef struct DirectoryPage
 	/* on the first one only: */
 	BlockNumber spare;			/* the first spare posting page */
 	uint32		used;			/* posting pages that were ever used: the first ones */
-	uint64		added_rows;		/* entries added since the build, ... */
+	uint64		added_rows;		/* number of entries added since the build, ... */
 	double		added_distance;	/* ... and the sum of their squared distances */
 	ListHead	heads[FLEXIBLE_ARRAY_MEMBER];
 } DirectoryPage;
@@ -76,7 +77,7 @@ posting_block(const IndexFormat *format, uint32 number)
 /* Whether a posting page can be at this block. */
 extern bool is_posting_block(const IndexFormat *format, BlockNumber block);
 
-/* Where a list's head is. */
+/* The directory page of a list's head. */
 static inline BlockNumber
 directory_block(uint32 list)
 {
@@ -85,17 +86,17 @@ directory_block(uint32 list)
 
 extern ListHead read_list_head(Relation index, uint32 list);
 
-/* How many posting pages were ever used, spare ones included. */
+/* Number of posting pages ever used, including spare ones. */
 extern uint32 posting_pages_used(Relation index);
 
 /*
- * Who reads a list. An entry may be met twice, if the list changes meanwhile:
- * one that is moved behind the reader's back, or all, if pages that it leads to
- * are not its own any more and it is read from the beginning.
+ * Callbacks of a list's reader. If the list changes concurrently, an entry may
+ * be seen twice: one that was moved to a later page, or all, if a page no
+ * longer belongs to the list and reading restarts.
  */
 typedef struct ListVisitor
 {
-	/* before the first page, each time that the list is read; or NULL */
+	/* called before the first page, also after a restart; or NULL */
 	void		(*begin) (void *context);
 	/* takes the entries of a page, under its lock; codes are aligned to 4 */
 	void		(*take) (void *context, const PostingEntry *entries, const unsigned char *codes,
@@ -108,13 +109,13 @@ typedef struct ListVisitor
 extern void list_visit(Relation index, const IndexFormat *format, const ListFormat *lists,
 					   uint32 list, const ListVisitor *visitor);
 
-/* Who writes lists. */
+/* State of a writer of lists. */
 typedef struct ListWriter
 {
 	Relation	index;
 	const IndexFormat *format;
 	const ListFormat *lists;
-	uint32		superblocks;	/* whose posting pages can be used */
+	uint32		superblocks;	/* number of superblocks whose posting pages can be used */
 	bool		building;		/* pages are logged when the build ends */
 } ListWriter;
 
@@ -123,17 +124,20 @@ extern void list_append(ListWriter *writer, uint32 list, const PostingEntry *ent
 						const unsigned char *codes, uint32 count);
 
 /*
- * Remove the entries of a list that are gone, as the function says of each
- * once. Returns how many.
+ * Remove the entries of a list for which the function, called once for each,
+ * returns true. Returns their number.
  */
 typedef bool (*EntryIsGone) (void *context, const PostingEntry *entry);
 
 extern uint32 list_remove(ListWriter *writer, uint32 list, EntryIsGone is_gone, void *context);
 
-/* Note how far entries that were added are from their centroids. */
+/*
+ * Add to the statistics of rows added since the build: their number, and the
+ * sum of squared distances from their centroids.
+ */
 extern void list_note_added(ListWriter *writer, uint64 rows, double distance);
 
-/* Make the pages before the first superblock: all lists empty. */
+/* Initialize a page before the first superblock, with all lists empty. */
 extern void list_init_page(const ListFormat *lists, Page page, BlockNumber block);
 
 #endif							/* GPUANN_POSTINGS_H */

@@ -3,12 +3,12 @@
  *		Background workers that help a mirror's owner to read a large index
  *		while it is loaded.
  *
- * They are started once for a load, take parts of it as the owner does, each
- * with a channel of its own, and end when none is left. As a mirror worker they
- * work in slices: short transactions with the index locked conditionally. The
- * owner does not wait for them to start, and needs none: one that cannot have a
- * channel, or comes late, has nothing to do. One that ends with a part in hand
- * makes the load fail, and it begins anew.
+ * They are started once per load, claim parts of it like the owner, each with
+ * its own channel, and exit when none is left. Like a mirror worker they work
+ * in slices: short transactions with the index locked conditionally. The owner
+ * does not wait for them to start, and the load completes without them; a
+ * helper that gets no channel, or starts late, exits. If one exits with a part
+ * that it has claimed and not sent, the load fails and is restarted.
  */
 #include "base/base.h"
 
@@ -26,10 +26,11 @@
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 
-#define READER_BYTES	(32 * 1024 * 1024)	/* of vectors: a reader more for so many */
+#define READER_BYTES	(32 * 1024 * 1024)	/* of vectors, for each of which another reader is
+											 * started */
 #define LOCKED_MS		100			/* retry interval while another process has the index locked */
 
-/* What a reader is started with. */
+/* Arguments of a reader (bgw_extra). */
 typedef struct ReaderOrder
 {
 	int			entry;
@@ -42,7 +43,7 @@ StaticAssertDecl(sizeof(ReaderOrder) <= BGW_EXTRALEN, "a reader's order fits");
 /* A reader's own state. */
 static MirrorSlice reader = {.channel = -1, .spare = -1, .helps = true};
 static MirrorProgress reader_progress;
-static bool reader_works = false;	/* parts may be in hand */
+static bool reader_works = false;	/* this process may have claimed parts */
 static ReaderSlot *reader_slot = NULL;
 
 void
@@ -53,7 +54,7 @@ load_readers_start(const MirrorSlice *slice)
 	ReaderOrder order = {.entry = slice->entry, .generation = slice->generation};
 	BackgroundWorker worker;
 
-	/* of the spare channels one is the owner's */
+	/* one of the spare channels is for the owner */
 	readers = Min(readers, (uint64) Max(channels_spare() - 1, 0));
 	order.database = slice->key.database;
 	memset(&worker, 0, sizeof(worker));
@@ -72,7 +73,10 @@ load_readers_start(const MirrorSlice *slice)
 	}
 }
 
-/* before_shmem_exit callback: what was taken will not be sent. */
+/*
+ * before_shmem_exit callback: fail the load, because claimed parts will not be
+ * sent.
+ */
 static void
 reader_exit(int code, Datum arg)
 {
@@ -93,11 +97,12 @@ reader_exit(int code, Datum arg)
 }
 
 /*
- * Take a slot, so that who wants the database to himself knows of this process.
- * The mirror lock is held. False: there is none.
+ * Claim a reader slot, by which commands that need the database without
+ * sessions find this process (database_hook.c). The mirror lock is held. False:
+ * none is free.
  */
 static bool
-take_slot(Oid database)
+claim_reader_slot(Oid database)
 {
 	for (int i = 0; i < GPUANN_MAX_READERS && reader_slot == NULL; i++)
 		if (gpuann_control->readers[i].database == InvalidOid)
@@ -108,8 +113,8 @@ take_slot(Oid database)
 }
 
 /*
- * Whether the load goes on that the reader is for; sets what a slice needs to
- * know of its mirror.
+ * Whether the reader's load is still in progress; initializes the slice's
+ * mirror.
  */
 static bool
 reader_begin(const ReaderOrder *order)
@@ -122,7 +127,7 @@ reader_begin(const ReaderOrder *order)
 	reader.progress = &reader_progress;
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	wanted = mirror_is_generation(order->entry, order->generation) &&
-			 !database_barred(order->database) && take_slot(order->database);
+			 !database_barred(order->database) && claim_reader_slot(order->database);
 	reader.key = reader.track->key;
 	reader_progress.load_slots = reader.track->load.slots;
 	LWLockRelease(gpuann_mirror_lock());
@@ -153,8 +158,8 @@ reader_slice(MemoryContext memory)
 }
 
 /*
- * The same; an ERROR ends this process, and its text becomes the reason why the
- * load has failed.
+ * The same; an ERROR ends this process, and its text becomes the reason of the
+ * load's failure.
  */
 static SliceEnding
 reader_slice_safely(MemoryContext memory)
@@ -183,7 +188,7 @@ reader_slice_safely(MemoryContext memory)
 	return ending;
 }
 
-/* Help until nothing is left to take. */
+/* Main loop: help until no part is left. */
 static void
 reader_help(void)
 {

@@ -1,15 +1,15 @@
 /*
  * load_share.c
- *		What the readers of a load share: which parts are taken, whose turn it
- *		is, and whether one of them has failed.
+ *		Coordination of the readers of a load: which parts are claimed, whose
+ *		turn to send it is, and whether one has failed.
  *
- * A part is as many slots as are sent at once. Readers take parts in slot
- * order, read them beside each other, and send versions and vectors in slot
- * order again, because rows are appended to a mirror; graph rows are sent in
- * any order. A reader that has to wait keeps the part that it has taken; one
- * that cannot go on fails the load, so no part is left out. All of it counts
- * for one generation of the mirror, which is checked under the mirror lock:
- * whoever finds another one is left behind.
+ * A part is the number of slots sent at once. Readers claim parts in slot
+ * order, read them in parallel, and send versions and vectors in slot order
+ * again, because rows are appended to a mirror; graph rows are sent in any
+ * order. A reader that has to wait keeps its part; one that fails makes the
+ * load fail, so no part is left out. The state belongs to one generation of the
+ * mirror, which is checked under the mirror lock: readers of an older
+ * generation stop.
  */
 #include "base/base.h"
 
@@ -23,9 +23,9 @@
 #define GRAPH_PART_BYTES	(1024 * 1024)	/* of a part of graph rows, or one superblock */
 
 StaticAssertDecl(ROWS_PART_BYTES <= CHANNEL_DATA_BYTES - 4 * AREA_ALIGN, "a part fits a channel");
-#define TURN_US		SLICE_US	/* how long a slice is kept for a turn to come */
-#define LOOK_MS		100			/* while nothing can be done: the interval of looks */
-#define OWNER_GONE_MS	10000	/* a load that nobody owns for so long has no helpers */
+#define TURN_US		SLICE_US	/* how long a slice waits for its turn */
+#define LOOK_MS		100			/* polling interval while waiting */
+#define OWNER_GONE_MS	10000	/* helpers exit if a load has had no owner for this long */
 
 /* Slots of the next part. Graph rows are taken by whole superblocks. */
 static uint32
@@ -42,8 +42,8 @@ part_slots(const IndexFormat *format, const LoadShare *load)
 }
 
 /*
- * Look at the share, and take over how far the load has come. Returns how the
- * slice ends if it cannot go on. The mirror lock is held.
+ * Check the shared state, and copy the load's progress. Returns the slice's
+ * ending if it cannot continue. The mirror lock is held.
  */
 static SliceEnding
 share_look(MirrorSlice *slice)
@@ -94,9 +94,9 @@ load_share_take(MirrorSlice *slice)
 }
 
 /*
- * Wait until the mirror has the first `sent` slots of the phase, for a while;
- * then the slice should end, because somebody who wants the index locked may be
- * why it does not come to that.
+ * Wait until the mirror has the first `sent` slots of the phase, but no longer
+ * than TURN_US. Then the slice must end and unlock the index: the reader whose
+ * turn it is may wait for a process that waits for our lock.
  */
 static SliceEnding
 await_sent(MirrorSlice *slice, uint32 sent)
@@ -202,7 +202,9 @@ load_share_await_work(MirrorSlice *slice)
 	{
 		LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
 		goes_on = share_look(slice) == SLICE_IDLE && !database_barred(slice->key.database);
-		/* Rows that have missed their turn are not read before it comes. */
+		/*
+		 * A claimed part of rows: no slice begins before its turn to be sent.
+		 */
 		if (part->count > 0)
 			work = load->phase == PHASE_GRAPH || load->sent == part->first;
 		else

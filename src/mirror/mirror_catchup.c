@@ -79,7 +79,7 @@ read_entries(const MirrorSlice *slice, const PendingBounds *bounds, Entry **entr
 
 /* Send dead slots that the mirror has rows for. */
 static SliceEnding
-send_dead(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 position)
+catchup_send_dead(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 position)
 {
 	ChannelRequest *request = slice_prepare(slice, CHANNEL_DEAD);
 	uint32 *slots = channel_array(slice->channel, count * sizeof(uint32), &request->slots_offset);
@@ -182,8 +182,8 @@ send_entries(MirrorSlice *slice, const PendingBounds *bounds)
 	for (; known < count && entries[known].slot < slice->progress->rows; known++)
 		any_live |= entries[known].live;
 	if (known > 0)
-		ending = send_dead(slice, entries, (uint32) known,
-						   known < count || any_live ? NO_POSITION : position);
+		ending = catchup_send_dead(slice, entries, (uint32) known,
+								   known < count || any_live ? NO_POSITION : position);
 	if (any_live && ending == SLICE_IDLE)
 		ending = send_overwritten(slice, entries, (uint32) known,
 								  known < count ? NO_POSITION : position);

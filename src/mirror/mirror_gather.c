@@ -174,7 +174,7 @@ gather_prepare(MirrorSlice *slice, const NodeGathering *gathering)
 
 /* Send the collected dead slots. */
 static SliceEnding
-send_dead(MirrorSlice *slice, const NodeGathering *gathering)
+gather_send_dead(MirrorSlice *slice, const NodeGathering *gathering)
 {
 	ChannelRequest *request = slice_prepare(slice, CHANNEL_DEAD);
 	void	   *slots =
@@ -207,7 +207,7 @@ gather_post(MirrorSlice *slice, NodeGathering *gathering)
 	SliceEnding ending = await_rows(slice, gathering);
 
 	if (ending == SLICE_IDLE && gathering->ndead > 0)
-		ending = send_dead(slice, gathering);
+		ending = gather_send_dead(slice, gathering);
 	if (ending == SLICE_IDLE && gathering->ngraph > 0)
 	{
 		ending = gather_prepare(slice, gathering);

@@ -62,8 +62,8 @@
 #define MIN_PIECE			32
 #define MAX_PIECE			16384
 #define PIECE_DEADLINE_US	(60 * 1000000)
-#define REFUSED_MS			60000	/* an engine that refused to link is not asked again for so
-									 * long */
+#define REFUSED_MS			60000	/* after a refusal the engine is not asked again for this long
+									 */
 
 /* Place of a slot's row among the collected rows. */
 typedef struct ChangedRow
@@ -252,7 +252,10 @@ link_lists(MirrorSlice *slice, const MetaPage *meta)
 
 	if (!linker_lock(slice->index, false, false))
 		return SLICE_IDLE;
-	/* who waits for the rows waits for the lock from now on */
+	/*
+	 * from now on a session that waits for the rows waits for the linker lock,
+	 * which this slice holds
+	 */
 	(void) atomic_exchange(&slice->track->link_wanted, 0);
 	read_meta(slice->index, &now);
 	if (now.change_seq == meta->change_seq)
@@ -430,7 +433,7 @@ post_piece(MirrorSlice *slice)
 
 /* Keep a row that the engine changed, replacing an earlier version. */
 static void
-keep_row(const MirrorSlice *slice, uint32 slot, const uint32 *row)
+pass_keep_row(const MirrorSlice *slice, uint32 slot, const uint32 *row)
 {
 	uint32	   *kept;
 	bool		found;
@@ -487,7 +490,7 @@ fetch_part(MirrorSlice *slice, uint32 first, bool seeds, uint32 *count)
 		if (slot >= rows)
 			return slice_failed(slice, ENGINE_INVALID,
 								"the server linked a slot that does not exist");
-		keep_row(slice, slot, part.rows + (Size) i * work.degree);
+		pass_keep_row(slice, slot, part.rows + (Size) i * work.degree);
 	}
 	return SLICE_IDLE;
 }
@@ -562,7 +565,7 @@ fetch_piece(MirrorSlice *slice)
 
 /* Fetch the seeds after the last piece. */
 static SliceEnding
-fetch_seeds(MirrorSlice *slice)
+pass_fetch_seeds(MirrorSlice *slice)
 {
 	uint32		count = 1;
 	SliceEnding ending = SLICE_IDLE;
@@ -768,7 +771,7 @@ link_continue(MirrorSlice *slice)
 		return post_piece(slice);
 
 	if (work.done > 0)
-		ending = fetch_seeds(slice);
+		ending = pass_fetch_seeds(slice);
 	if (ending != SLICE_IDLE)
 		return ending;
 	start_writing(slice, whole);

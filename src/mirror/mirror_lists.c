@@ -1,7 +1,6 @@
 /*
  * mirror_lists.c
- *		Load what a mirror of an index with lists has beside its rows: centroids
- *		and codebook.
+ *		Load the centroids and codebook of a mirror of an index with lists.
  *
  * They are sent before the numbers of the rows' lists, a channel at a time, and
  * never change. In which list a row is comes with the node pages, as graph rows

@@ -205,8 +205,8 @@ copy_versions(const MirrorSlice *slice, const RowPage *at, Buffer buffer, uint32
 
 /* Read versions, states and vectors of a part. */
 static void
-read_rows(const MirrorSlice *slice, LoadPart part, uint32 *versions, uint64 *dead,
-		  unsigned char *vectors)
+load_read_rows(const MirrorSlice *slice, LoadPart part, uint32 *versions, uint64 *dead,
+			   unsigned char *vectors)
 {
 	uint32		next = part.first;
 	RowOrder	run;
@@ -249,7 +249,7 @@ prepare_rows(MirrorSlice *slice)
 	if (versions == NULL || dead == NULL || vectors == NULL)
 		return slice_failed(slice, ENGINE_UNSUPPORTED, "a row does not fit a bulk channel");
 	memset(dead, 0, dead_bytes);
-	read_rows(slice, part, versions, dead, vectors);
+	load_read_rows(slice, part, versions, dead, vectors);
 	request->first_slot = part.first;
 	request->count = part.count;
 	request->has_dead = 1;

@@ -46,7 +46,7 @@ check_can_mirror(Relation index, const MetaPage *meta)
 
 /* Raise an error if there is no server to wait for. */
 static void
-check_server(Relation index)
+require_server(Relation index)
 {
 	if (shmem_no_gpu())
 		ereport(
@@ -100,7 +100,7 @@ await_ready(Relation index, MirrorRef ref)
 			ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 							errmsg("index \"%s\" was not mirrored: %s",
 								   RelationGetRelationName(index), reason)));
-		check_server(index);
+		require_server(index);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS,
 						 shmem_wait_event(SHMEM_WAIT_MIRROR));
 		ResetLatch(MyLatch);

@@ -1,7 +1,7 @@
 /*
  * slice.c
- *		What the parts of a mirror worker do in a slice: calls of its channel,
- *		reading pages.
+ *		Functions shared by the parts of a mirror worker: channel calls, opening
+ *		the index, reading pages.
  */
 #include "base/base.h"
 
@@ -13,9 +13,9 @@
 #include "storage/lmgr.h"
 #include "utils/guc.h"
 
-#define CHANNEL_CALL_US	(5 * 1000000)	/* then a server is taken for hung: the index must not stay
-										 * locked for it */
-#define CHANNEL_LOOK_US	1000000 /* between looks at what it is waited for */
+#define CHANNEL_CALL_US	(5 * 1000000)	/* timeout of a call, after which the server is considered
+										 * hung, so that the index does not stay locked */
+#define CHANNEL_LOOK_US	1000000 /* interval of checking why the server has not answered */
 
 /*
  * Connecting locks the database, which ALTER DATABASE may hold until it

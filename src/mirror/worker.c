@@ -225,7 +225,7 @@ may_become_valid(Relation index)
 
 /* Whether an index should have a mirror. */
 static bool
-is_wanted(const MirrorSlice *slice)
+index_is_wanted(const MirrorSlice *slice)
 {
 	Relation	index = slice->index;
 
@@ -293,7 +293,7 @@ run_slice(MirrorSlice *slice)
 	FAULT_POINT("worker-slice");
 	if (ending == SLICE_IDLE)
 	{
-		ending = is_wanted(slice) ? do_next_step(slice) : SLICE_UNWANTED;
+		ending = index_is_wanted(slice) ? do_next_step(slice) : SLICE_UNWANTED;
 		FreeAccessStrategy(slice->strategy);
 		relation_close(slice->index, AccessShareLock);
 	}

@@ -81,7 +81,7 @@ typedef struct MirrorSlice
 #define LINK_ROWS_PER_ENTRY	20
 #define LINK_LEAST_WAITING	100
 #define LINK_WAITING_MS		30000
-#define LINK_SLICE_MS		200		/* over pages: no further batch begins after so long */
+#define LINK_SLICE_MS		200		/* over pages: no batch begins after this time */
 
 /*
  * Number of pending list entries at which an index with this many rows is
@@ -130,15 +130,15 @@ mirror_least_bytes(const IndexFormat *format, uint32 rows)
 	return (uint64) rows * (format->vector_bytes + (format->degree + 1) * sizeof(uint32));
 }
 
-/* mirror_lists.c: what a mirror has of an index with lists beside its rows */
+/* mirror_lists.c: centroids and codebook of an index with lists */
 
 /* The lists of a slice's index. */
 extern void lists_format(const MirrorSlice *slice, ListFormat *lists);
 
-/* Tell the engine of them. */
+/* Set the lists of a mirror's specification. */
 extern void lists_spec(const MirrorSlice *slice, ListSpec *spec);
 
-/* Note that the mirror has learned centroids and codebook itself. */
+/* Record that the mirror has its centroids and codebook by training. */
 extern void lists_note_sent(const MirrorSlice *slice);
 
 /* Whether the mirror has all centroids and the codebook. */
@@ -283,13 +283,13 @@ extern SliceEnding load_share_take(MirrorSlice *slice);
 extern SliceEnding load_share_await_turn(MirrorSlice *slice);
 extern SliceEnding load_share_await_all(MirrorSlice *slice);
 
-/* The mirror has got so many slots of the phase. */
+/* Record that this many more slots of the phase have been sent. */
 extern SliceEnding load_share_sent(MirrorSlice *slice, uint32 count);
 
-/* It has all rows; go on with the graph rows. */
+/* All rows are sent; start the phase of graph rows. */
 extern SliceEnding load_share_begin_graph(MirrorSlice *slice);
 
-/* A reader cannot go on: the owner's next slice ends so too. */
+/* Fail the load: the owner's next slice has this ending too. */
 extern void load_share_fail(const MirrorSlice *slice, SliceEnding ending);
 
 /*
@@ -300,7 +300,7 @@ extern bool load_share_await_work(MirrorSlice *slice);
 
 /* load_reader.c: processes that help to load a large mirror */
 
-/* Start some, as the mirror's owner, whose load has begun. */
+/* Start helpers. Called by the mirror's owner after the load has begun. */
 extern void load_readers_start(const MirrorSlice *slice);
 
 extern PGDLLEXPORT void gpuann_reader_main(Datum arg);

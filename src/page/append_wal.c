@@ -166,6 +166,10 @@ append_wal_finish(AppendWal *log)
 		return;
 	}
 #endif
+	/*
+	 * Mark the buffers dirty before XLogInsert(): a checkpoint that begins in
+	 * between, and whose redo pointer is behind the record, must write them.
+	 */
 	for (int i = 0; i < log->count; i++)
 		MarkBufferDirty(log->pages[i].buffer);
 	if (!RelationNeedsWAL(log->index))

@@ -166,7 +166,7 @@ format_compute_lists(IndexFormat *format, const GpuannTypeInfo *info, uint32 dim
 }
 
 /*
- * Whether the pages before the first superblock are as many as there can be.
+ * Whether the number of pages before the first superblock is in range.
  */
 static bool
 head_is_valid(const IndexFormat *format)
@@ -212,7 +212,7 @@ is_format_of(Relation index, const IndexFormat *format)
 }
 
 /*
- * What is wrong with a metapage of a version that is read here; or NULL.
+ * Check a metapage whose version is supported. Returns the fault, or NULL.
  */
 static const char *
 meta_fault(Relation index, const MetaPage *meta)
@@ -317,15 +317,16 @@ read_meta(Relation index, MetaPage *meta)
 /*
  * Raise an error if VACUUM may have removed rows that a snapshot sees.
  *
- * With old_snapshot_threshold (PostgreSQL 15 and 16) VACUUM does not wait for
- * snapshots older than that, and whoever still uses one must get an error
- * instead of the remaining rows. VACUUM stamps the metapage before it marks the
- * first row dead (see lock_linker), which is after any snapshot was taken that
- * sees the row. So an answer that lacks the row, no matter whether pages were
- * read here or by a mirror worker, was read after that stamp, and the metapage,
- * if checked after the answer, has an LSN newer than the snapshot's. Checking
- * node pages would not suffice: an answer from a mirror may read no page here,
- * and a graph without edges to a row does not lead to its page.
+ * With old_snapshot_threshold (PostgreSQL 15 and 16) VACUUM removes rows that
+ * snapshots older than that still see, and a scan with such a snapshot must
+ * raise an error instead of returning the remaining rows. VACUUM stamps the
+ * metapage before it marks the first row dead (see lock_linker), which is after
+ * any snapshot was taken that sees the row. So an answer that lacks the row, no
+ * matter whether pages were read here or by a mirror worker, was read after
+ * that stamp, and the metapage, if checked after the answer, has an LSN newer
+ * than the snapshot's. Checking node pages would not suffice: an answer from a
+ * mirror may read no page here, and a graph without edges to a row does not
+ * lead to its page.
  */
 void
 check_snapshot_age(Relation index, Snapshot snapshot)

@@ -451,7 +451,10 @@ extern Buffer read_page(Relation index, BlockNumber block, PageKind kind, int mo
 /* Read, lock (shared) and check a block that this process reads repeatedly. */
 extern Buffer read_hinted_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok);
 
-/* What is wrong with an initialized page that should be of a kind; or NULL. */
+/*
+ * Check an initialized page that should be of a kind. Returns the fault, or
+ * NULL.
+ */
 extern const char *page_fault(Page page, PageKind kind);
 
 /* Check the page of a locked buffer, as read_page() does. */
@@ -515,7 +518,7 @@ extern Buffer peek_page(Relation index, BlockNumber blocks, BlockNumber block, P
 extern bool peek_vector(Relation index, const IndexFormat *format, BlockNumber blocks, uint32 slot,
 						void *vector);
 
-/* How many slots a file of this length has room for. */
+/* Number of slots for which a file of this length has room. */
 extern uint32 slots_of_file(const IndexFormat *format, BlockNumber blocks);
 
 extern void report_corrupt(Relation index, BlockNumber block, const char *what)

@@ -2,11 +2,11 @@
  * peek.c
  *		Reading pages for the planner, without errors.
  *
- * A query is planned with all indexes of its tables in view, also with those
- * that it will not use, and plans of other kinds are how rows are reached while
- * an index is damaged. So the planner takes what can be read, and no page is a
- * reason to fail. Pages are locked as scans lock them: a writer holds the lock
- * while it writes one WAL record.
+ * The planner considers all indexes of a query's tables, also those that the
+ * query will not use, and while an index is damaged other plans must remain
+ * possible. So no page may raise an error here; pages that cannot be read are
+ * skipped. Pages are share-locked one at a time, as by scans; a writer holds a
+ * content lock for one WAL record only.
  */
 #include "postgres.h"
 
@@ -25,10 +25,11 @@ typedef PGAlignedBlock FileBlock;
 /*
  * Whether ReadBuffer() would take a block as it is in the file.
  *
- * It raises an error where header or checksum are damaged, and
- * RBM_ZERO_ON_ERROR would leave a page of zeros in the buffer, for everybody.
- * The file may be older than a buffer that another process makes meanwhile:
- * then a sound block may be refused, which costs the planner a sample.
+ * ReadBuffer() raises an error if header or checksum are invalid, and
+ * RBM_ZERO_ON_ERROR would leave a zeroed page in shared buffers, visible to all
+ * processes. So the block is read from the file first, without a buffer. That
+ * races with a process that writes or extends the block concurrently: then a
+ * valid block may be refused, which costs the planner a sample.
  */
 static bool
 file_block_is_sound(Relation index, BlockNumber block)
@@ -48,7 +49,7 @@ file_block_is_sound(Relation index, BlockNumber block)
 }
 
 /*
- * Pin a block, which the file has, if that raises no error.
+ * Pin an existing block, unless that would raise an error.
  */
 static Buffer
 pin_quietly(Relation index, BlockNumber block)

@@ -73,9 +73,9 @@ file_holds(const IndexFormat *format, const AppendPoint *append, BlockNumber blo
 }
 
 /*
- * Check the newest pending page. Returns what is wrong, or NULL. The file of
- * this many blocks must contain everything the page refers to, because callers
- * do not check it again.
+ * Check the newest pending page. Returns the fault, or NULL. The file of this
+ * many blocks must contain everything the page refers to, because callers do
+ * not check it again.
  */
 static const char *
 newest_page_fault(const IndexFormat *format, const PendingPage *pending, BlockNumber blocks)
@@ -93,7 +93,7 @@ newest_page_fault(const IndexFormat *format, const PendingPage *pending, BlockNu
 		return "the free list is not consistent";
 	if (append->spare_head != InvalidBlockNumber && !is_pending_block(format, append->spare_head))
 		return "the spare pending page is where no pending page can be";
-	if (!(append->least_norm >= 0 && append->most_norm >= 0))	/* nor NaN */
+	if (!(append->least_norm >= 0 && append->most_norm >= 0))	/* also excludes NaN */
 		return "the range of norms is not consistent";
 	if (!file_holds(format, append, blocks))
 		return "the file ends before its last slot";
@@ -122,7 +122,7 @@ lock_newest(Relation index, const IndexFormat *format, int mode)
 		{
 			const char *fault = newest_page_fault(format, pending, index_known_blocks(index));
 
-			/* the file may have been extended since */
+			/* the file may have been extended since its length was cached */
 			if (fault != NULL)
 				fault = newest_page_fault(format, pending, index_ask_blocks(index));
 			if (fault != NULL)
@@ -256,7 +256,7 @@ add_superblock(Relation index, const IndexFormat *format, Buffer newest)
 }
 
 /*
- * The same for who wants its posting pages.
+ * The same for callers that need its posting pages.
  */
 uint32
 pending_add_superblock(Relation index, const IndexFormat *format)
@@ -503,8 +503,8 @@ change_pending_page(AppendWal *log, const IndexFormat *format, Buffer newest,
 
 /*
  * Make a node record live. Its graph row is not valid until the row is linked,
- * so it is left as it is, and on a new page is not even below pd_lower: most of
- * the cost of an insert is WAL.
+ * so it is not changed, and on a new page pd_lower does not include it, because
+ * most of the cost of an insert is WAL.
  */
 static void
 change_node(AppendWal *log, const IndexFormat *format, Buffer buffer, const AppendedRow *row,
@@ -542,7 +542,7 @@ change_vector(AppendWal *log, Buffer buffer, const VectorPart *part, uint32 supe
  * one WAL record, which makes the row exist.
  */
 static void
-write_row(Relation index, const IndexFormat *format, Buffer newest, const AppendedRow *row)
+append_write_row(Relation index, const IndexFormat *format, Buffer newest, const AppendedRow *row)
 {
 	uint32		superblock = slot_superblock(format, row->slot);
 	BlockNumber block = node_block(format, row->slot);
@@ -560,6 +560,14 @@ write_row(Relation index, const IndexFormat *format, Buffer newest, const Append
 		buffers[i] = lock_for_row(index, row->parts[i].block, PAGE_VECTOR, row->parts[i].first);
 	FAULT_POINT("append-row");
 
+	/*
+	 * Everything that can fail is above: pages are locked and checked, the file
+	 * is long enough, and append_wal_begin() may allocate. In the critical
+	 * section pages are changed in place, so an ERROR must become a PANIC, or
+	 * buffers would have changes that are not in WAL. append_wal_finish() marks
+	 * the buffers dirty, inserts the record and sets the LSNs; locks are held
+	 * until then, so no process sees a change whose record does not exist yet.
+	 */
 	append_wal_begin(&log, index);
 	START_CRIT_SECTION();
 	change_pending_page(&log, format, newest, row, BufferGetPage(node_buffer));
@@ -629,7 +637,7 @@ append_row(Relation index, const IndexFormat *format, const void *vector, ItemPo
 	FAULT_POINT("append-extended");
 	if (row.nparts > 2)
 		write_long_vector(index, format, &row);
-	write_row(index, format, newest, &row);
+	append_write_row(index, format, newest, &row);
 	UnlockReleaseBuffer(newest);
 	FAULT_POINT("append-done");
 }
@@ -655,6 +663,11 @@ free_on_page(Relation index, const IndexFormat *format, const uint32 *slots, uin
 	Page		page;
 	uint32		done;
 
+	/*
+	 * Lock order: the append lock (the newest pending page), the superblock's
+	 * own pending page unless it is the same, the node page. Inserts take the
+	 * append lock first too, so none reads free_head before this record.
+	 */
 	newest = append_lock(index, format);
 	if (slots[0] >= PendingPageOf(BufferGetPage(newest))->append.next_fresh)
 		elog(ERROR, "cannot free slot %u, which does not exist", slots[0]);
@@ -739,6 +752,12 @@ trim_page(Relation index, const IndexFormat *format, BlockNumber oldest, uint64 
 		UnlockReleaseBuffer(newest);
 		return false;
 	}
+	/*
+	 * The page becomes spare, and the metapage's beginning of the list moves
+	 * past it, in one WAL record. A reader of the list that has read the old
+	 * beginning finds a page that is not PENDING_CLOSED, or another position,
+	 * and starts again from the metapage (pending_read).
+	 */
 	*next = trimmed->next;
 	meta = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_EXCLUSIVE, false);
 

@@ -104,7 +104,7 @@ should_prefetch(const ReadAhead *ahead, BlockNumber block)
 
 /* Prefetch a block, adapt the distance, and add the block to the ring. */
 static void
-prefetch_block(ReadAhead *ahead, BlockNumber block)
+ahead_prefetch_block(ReadAhead *ahead, BlockNumber block)
 {
 	if (should_prefetch(ahead, block))
 	{
@@ -155,7 +155,7 @@ pin_block(ReadAhead *ahead, BlockNumber block)
 		if (next == InvalidBlockNumber)
 			ahead->finished = true;
 		else
-			prefetch_block(ahead, next);
+			ahead_prefetch_block(ahead, next);
 	}
 	return ReadBufferExtended(ahead->index, MAIN_FORKNUM, block, RBM_NORMAL, ahead->strategy);
 }

@@ -1,20 +1,21 @@
 /*
  * list_counts.c
- *		How often the lists of mirrors are probed: from the engine's counts,
- *		which go with a mirror, to those of the area, which stay and age.
+ *		Add the engine's probe counts, which are dropped with a mirror, to those
+ *		of the shared area, which persist and age.
  *
- * Nothing is done per query or batch but to note that counts are due. They are
- * taken when somebody asks (CHANNEL_COUNT_LISTS), some seconds after queries,
- * and before a mirror or the server ends.
+ * Per query or batch only a flag is set that counts are due. They are taken on
+ * request (CHANNEL_COUNT_LISTS), some seconds after queries, and before a
+ * mirror is dropped or the server exits.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/server.h"
 
-#define COUNTS_US		INT64_C(10000000)	/* between two looks at a mirror that nobody asks for */
-#define COUNTS_AT_ONCE	8		/* mirrors in one round of maintenance: a copy from a GPU is waited
-								 * for */
+#define COUNTS_US		INT64_C(10000000)	/* interval of taking a mirror's counts without a
+											 * request */
+#define COUNTS_AT_ONCE	8		/* mirrors in one round of maintenance, because each waits for a
+								 * copy from the GPU */
 
 void
 list_counts_begin(Server *server, HeldMirror *mirror, uint32_t entry)
@@ -33,8 +34,8 @@ list_counts_begin(Server *server, HeldMirror *mirror, uint32_t entry)
 }
 
 /*
- * Add what the engine has counted since the last time. What the area says is
- * not trusted to be a number.
+ * Add the engine's counts since the last call. Values in the area may have been
+ * overwritten, so NaN and infinity are handled.
  */
 static void
 add_counts(Server *server, HeldMirror *mirror, AreaMirror *shared)
@@ -79,16 +80,17 @@ list_counts_take(Server *server, HeldMirror *mirror, uint32_t entry, EngineError
 	if (status != ENGINE_OK)
 		return status;
 	/*
-	 * When the entry has another index by now, so may the range. While there
-	 * is room it is not given to the next one at once
-	 * (src/client/list_counts.c), so there is time for what follows.
+	 * Check that the entry still has the range. It may be released right after
+	 * the check, which cannot be excluded without a lock; but while there is
+	 * room, a released range is not reused at once (src/client/list_counts.c),
+	 * so these counts are added to a free range.
 	 */
 	if (atomic_load(&shared->list_counts) == mirror->counts_word)
 		add_counts(server, mirror, shared);
 	return ENGINE_OK;
 }
 
-/* Take counts that are due, where nobody waits for them. */
+/* Take counts that are due, without a request. */
 static void
 take_due(Server *server, HeldMirror *mirror, uint32_t entry)
 {

@@ -326,17 +326,20 @@ extern bool drops_advance(Server *server);
 extern void held_sweep(Server *server);
 extern void memory_publish(Server *server);
 
-/* ---- list_counts.c: how often lists are probed ---- */
+/* ---- list_counts.c: probe counts of lists ---- */
 
-/* A mirror was made, or is about to be dropped. */
+/* Begin counting for a new mirror, and end it before the mirror is dropped. */
 extern void list_counts_begin(Server *server, HeldMirror *mirror, uint32_t entry);
 extern void list_counts_end(Server *server, HeldMirror *mirror, uint32_t entry);
 
-/* Bring a mirror's counts in the area up to date. */
+/* Update a mirror's counts in the area. */
 extern EngineStatus list_counts_take(Server *server, HeldMirror *mirror, uint32_t entry,
 									 EngineError *error);
 
-/* The same, now and then, of mirrors with searches since; of all of them. */
+/*
+ * The same in a maintenance round for mirrors that were searched since; and for
+ * all mirrors.
+ */
 extern void list_counts_round(Server *server);
 extern void list_counts_take_all(Server *server);
 

@@ -113,10 +113,11 @@ add_bytes(Server *server, Ticket *ticket, InFlight *found)
 }
 
 /*
- * A search may wait for all that the engine had when it came, so that its limit
- * is for the sum of their bytes. What comes later does not extend it: others
- * may be answered on and on beside one that never ends. Nor does the sum beyond
- * AHEAD_MOST: with every session in an exact search it would be hours.
+ * A search may have to wait for everything that was in the engine when it was
+ * submitted, so its limit is for the sum of their bytes. Later searches do not
+ * extend it, because they may be answered indefinitely beside one that never
+ * ends. The sum is limited to AHEAD_MOST; with an exact search in every session
+ * it would be hours.
  */
 static void
 check_age(Server *server, Ticket *ticket, InFlight *found)

@@ -4,9 +4,9 @@
  */
 #include "engine/units/merge.h"
 
-/* Sift an entry down from a place, in a heap whose root is the nearest. */
+/* Sift an entry down, in a heap whose root is the nearest. */
 static void
-sift_down(SearchResult *heap, uint32_t count, uint32_t place, SearchResult entry)
+nearest_sift_down(SearchResult *heap, uint32_t count, uint32_t place, SearchResult entry)
 {
 	for (;;)
 	{
@@ -24,16 +24,19 @@ sift_down(SearchResult *heap, uint32_t count, uint32_t place, SearchResult entry
 	heap[place] = entry;
 }
 
-/* Make a heap whose root is the nearest, in linear time. */
+/* Build a heap whose root is the nearest, in linear time. */
 static void
 turn_heap(TopK *part, MergeCounters *counters)
 {
 	for (uint32_t i = part->count / 2; i-- > 0;)
-		sift_down(part->heap, part->count, i, part->heap[i]);
+		nearest_sift_down(part->heap, part->count, i, part->heap[i]);
 	counters->entries += part->count;
 }
 
-/* Offer the nearest of a list that has one left; false if its rest is dropped. */
+/*
+ * Offer the nearest remaining entry of a list; false if the list's rest is
+ * skipped.
+ */
 static bool
 offer_nearest(TopK *result, TopK *part, MergeCounters *counters)
 {
@@ -46,7 +49,7 @@ offer_nearest(TopK *result, TopK *part, MergeCounters *counters)
 	counters->pushes++;
 	part->count--;
 	if (part->count > 0)
-		sift_down(part->heap, part->count, 0, part->heap[part->count]);
+		nearest_sift_down(part->heap, part->count, 0, part->heap[part->count]);
 	return part->count > 0;
 }
 

@@ -1,7 +1,7 @@
 /*
  * merge.h
- *		The k nearest of several lists of the k nearest, pruned. (MemANNS, section
- *		4.4)
+ *		Merge several lists of k nearest results into the k nearest, with
+ *		pruning. (MemANNS, section 4.4)
  *
  * Of each list the nearest is offered first. Once it is not nearer than the
  * farthest of a full result, the rest of its list cannot be either, and is
@@ -13,12 +13,12 @@
 
 #include "engine/select.h"
 
-/* What merges did. */
+/* Statistics of merges. */
 typedef struct MergeCounters
 {
 	uint64_t	entries;		/* of all lists */
-	uint64_t	pushes;			/* that entered a result */
-	uint64_t	dropped;		/* never looked at */
+	uint64_t	pushes;			/* entries that entered a result */
+	uint64_t	dropped;		/* entries skipped */
 } MergeCounters;
 
 /* k entries, the farthest at the root of a heap. */
@@ -33,8 +33,8 @@ typedef struct TopK
 extern void merge_one(TopK *result, TopK *part, MergeCounters *counters);
 
 /*
- * Add those of several, in turns: after the nearest of each the bound is near
- * its end already.
+ * Add the entries of several lists, round robin: after the nearest entry of
+ * each list the bound is almost final.
  */
 extern void merge_parts(TopK *result, TopK *parts, uint32_t nparts, MergeCounters *counters);
 

@@ -2,10 +2,11 @@
  * placement.c
  *		Placement with replication. (MemANNS, algorithm 1)
  *
- * The printed algorithm is repaired: the cursor begins at unit 0, a full cycle
- * is counted instead of awaiting a cursor that equals n, copies of a list are on
- * units of their own, the threshold is that of a list, and a list that no unit
- * has room for is an error instead of a loop without end.
+ * Corrections of the published algorithm: the cursor starts at unit 0; a full
+ * cycle is counted instead of comparing the cursor with n, which it never
+ * equals; copies of a list are on different units; the threshold is per list;
+ * and a list for which no unit has room is an error instead of an infinite
+ * loop.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ work_of(const ListLoad *list)
 	return list->probes * list->cost;
 }
 
-/* A list on its way into an order. */
+/* A list and its sort key. */
 typedef struct Ranked
 {
 	double		rank;
@@ -106,8 +107,8 @@ placement_holds(const UnitPlacement *placement, uint32_t list, uint32_t unit)
 }
 
 /*
- * Whether the caller wants no placement any more. Asked once for each copy of
- * each list: what lies between is a look at every unit.
+ * Whether the caller interrupts the placement. Checked once for each copy of
+ * each list; between two checks every unit is examined.
  */
 static bool
 stopped(UnitPlacement *placement)
@@ -127,7 +128,7 @@ placement_balance(const UnitPlacement *placement)
 	return placement->mean > 0 ? most / placement->mean : 1;
 }
 
-/* The copies that the rule asks for. */
+/* Number of copies of a list by the rule. */
 uint32_t
 placement_copies(const UnitPlacement *placement, const ListLoad *list)
 {
@@ -147,7 +148,7 @@ placement_room(const UnitPlacement *placement, uint32_t unit, const ListLoad *li
 		list->bytes <= placement->capacity - placement->stored[unit]);
 }
 
-/* Note that a unit holds a list; false: out of memory. */
+/* Record that a unit holds a list; false: out of memory. */
 bool
 placement_add(UnitPlacement *placement, uint32_t list, uint32_t unit)
 {
@@ -169,8 +170,8 @@ placement_add(UnitPlacement *placement, uint32_t list, uint32_t unit)
 
 /*
  * The threshold, in steps from 1, at which a unit takes a share of a list; 0 if
- * none has room for it. Raising it step by step, a cycle of all units each,
- * comes to the same.
+ * none has room for it. Equivalent to raising it step by step, with a cycle
+ * over all units for each step.
  */
 static double
 threshold_for(const UnitPlacement *placement, uint32_t list, const ListLoad *load, double share)
@@ -192,9 +193,9 @@ threshold_for(const UnitPlacement *placement, uint32_t list, const ListLoad *loa
 	return 1 + steps * PLACEMENT_STEP;
 }
 
-/* Find units for the copies of a list, going round from the cursor. */
+/* Find units for the copies of a list, round robin from the cursor. */
 static EngineStatus
-place_list(UnitPlacement *placement, uint32_t list, const ListLoad *load, uint32_t *cursor)
+place_list_copies(UnitPlacement *placement, uint32_t list, const ListLoad *load, uint32_t *cursor)
 {
 	uint32_t	copies = placement_copies(placement, load);
 	double		share = work_of(load) / copies;
@@ -240,8 +241,8 @@ sort_by_load(const UnitPlacement *placement, uint32_t *units, uint32_t count)
 }
 
 /*
- * Share a list's work out as if each probe went to the copy on the unit of
- * least load: these rise to one level.
+ * Distribute a list's work as if each probe went to the copy on the least
+ * loaded unit, which raises the lowest loads to a common level (water filling).
  */
 static void
 pour(UnitPlacement *placement, const ListUnits *at, double work)
@@ -266,9 +267,9 @@ pour(UnitPlacement *placement, const ListUnits *at, double work)
 }
 
 /*
- * Predict loads: a list's work in equal shares, as the paper does; with spare
- * copies, which are many and anywhere, lists of one copy first, then the others
- * in this order, each where the load is least.
+ * Predict loads: a list's work in equal shares, as in the paper. With
+ * COPIES_SPARE: lists with one copy first, then the others in this order, each
+ * distributed to its least loaded units.
  */
 static void
 predict(UnitPlacement *placement, const ListLoad *lists, const Ranked *order)
@@ -377,8 +378,8 @@ emptiest(const UnitPlacement *placement, uint32_t list, const ListLoad *load)
 }
 
 /*
- * Use what memory is left: passes over the lists, those of most work for a byte
- * first, each of which gives a list one more copy.
+ * Use the remaining memory: passes over the lists by descending work per byte,
+ * each of which adds one copy of a list.
  */
 static bool
 place_spare(UnitPlacement *placement, const ListLoad *lists, Ranked *order)
@@ -409,7 +410,7 @@ place_spare(UnitPlacement *placement, const ListLoad *lists, Ranked *order)
 
 /* Place all lists in the order of their work. */
 static EngineStatus
-place_all(UnitPlacement *placement, const PlacementSpec *spec, Ranked *order, EngineError *error)
+place_all_lists(UnitPlacement *placement, const PlacementSpec *spec, Ranked *order, EngineError *error)
 {
 	uint32_t	cursor = 0;
 	double		total = 0;
@@ -424,7 +425,7 @@ place_all(UnitPlacement *placement, const PlacementSpec *spec, Ranked *order, En
 		const ListLoad *load = &spec->lists[list];
 		EngineStatus status = spec->copies == COPIES_SCATTERED
 			? place_scattered(placement, list, load)
-			: place_list(placement, list, load, &cursor);
+			: place_list_copies(placement, list, load, &cursor);
 
 		if (status == ENGINE_UNSUPPORTED)
 			engine_error(error, status,
@@ -480,15 +481,15 @@ place_with(const PlacementSpec *spec, CopyRule rule, Ranked *order, EngineError 
 		return NULL;
 	}
 	placement->copies = rule;
-	if (place_all(placement, spec, order, error) == ENGINE_OK)
+	if (place_all_lists(placement, spec, order, error) == ENGINE_OK)
 		return placement;
 	placement_free(placement);
 	return NULL;
 }
 
 /*
- * Further copies may have taken the room of a list that came later. Then all
- * lists come first, and copies have what is left.
+ * Copies may have used the memory needed by a later list. Then place one copy
+ * of every list first, and further copies in the remaining memory.
  */
 static UnitPlacement *
 place_all_first(const PlacementSpec *spec, Ranked *order, EngineError *error)

@@ -1,6 +1,6 @@
 /*
  * placement.h
- *		Which units hold which lists. (MemANNS, section 4.1)
+ *		Assign lists to units. (MemANNS, section 4.1)
  *
  * A unit owns memory and scans lists: a GPU of several, a node, or a virtual
  * one, since all of this is arithmetic. A list is never cut, so that a query has
@@ -16,7 +16,7 @@
 #define NO_UNIT				0xFFFFFFFFu
 #define PLACEMENT_STEP		0.02	/* by which the threshold is raised */
 
-/* What is known of a list. */
+/* Load and size of a list. */
 typedef struct ListLoad
 {
 	double		probes;			/* expected, in any period that is the same for all lists */
@@ -53,11 +53,12 @@ typedef struct PlacementSpec
 	uint32_t	units;			/* 1 .. UNITS_MOST */
 	uint64_t	capacity;		/* bytes of a unit; 0: no limit */
 	CopyRule	copies;
-	bool		(*interrupted) (void *context); /* asked for each list at least: give up; or NULL */
+	bool		(*interrupted) (void *context); /* polled at least once per list: true cancels; or
+												 * NULL */
 	void	   *context;
 } PlacementSpec;
 
-/* The units of a list, in the order in which they got it. */
+/* The units that hold a list, in the order of assignment. */
 typedef struct ListUnits
 {
 	uint32_t   *units;

@@ -1,17 +1,17 @@
 /*
  * placement_mend.c
- *		Placing lists anew, a few at a time, when they are probed otherwise than
+ *		Adjust a placement by a few moves when lists are probed otherwise than
  *		expected. (Not in the paper.)
  *
- * A move takes load from the unit of the greatest load, and leaves all that it
- * changes below what that was. So the loads in descending order fall, and no
- * move is undone.
+ * A move takes load from the most loaded unit, and leaves the loads of both
+ * units below its former load. So the loads, sorted in descending order,
+ * decrease lexicographically with every move, and the algorithm terminates.
  */
 #include <string.h>
 
 #include "engine/units/placement.h"
 
-/* What mending is at. */
+/* State of an adjustment. */
 typedef struct Mend
 {
 	UnitPlacement *placement;
@@ -88,7 +88,10 @@ most_loaded_of(const UnitPlacement *placement, uint32_t list)
 	return most;
 }
 
-/* Give every list as many copies as the rule asks for; spare ones stay. */
+/*
+ * Add copies, or with `drop` remove copies, until every list has as many as the
+ * rule says; spare copies stay.
+ */
 static bool
 mend_copies(Mend *mend, bool drop)
 {

@@ -1,9 +1,9 @@
 /*
  * gather.c
- *		Rows that pass the filters: gathered for a hard bound, or one after the
+ *		Rows that pass the filters: gathered for a LIMIT, or one after the
  *		other as the scan gives them.
  *
- * A hard bound says how many rows are wanted. Rounds of the graph search give
+ * A LIMIT says how many rows are wanted. Rounds of the graph search give
  * proposals, from the nearest on; each is judged once, and the rounds end when
  * one has as many passing rows as are wanted. Only then rows are given, sorted.
  * With an OFFSET they are gathered in steps, as for the pages before (node.c,
@@ -18,20 +18,24 @@
 
 /*
  * Whether as many rows as wanted have passed, and nothing that the current
- * answer is still to propose can have a smaller value than the last of them.
+ * answer is still to propose can have a smaller value than the last of them; or
+ * the same one, where these are wanted too.
  */
 static bool
 round_is_enough(const GpuannNode *node)
 {
 	const OperatorBounds *bounds = &node->scan->bounds_of_value;
 	double		distance;
+	double		most;
 
 	if (node->passed.count < node->wanted)
 		return false;
 	if (!scan_peek(node->scan, &distance))
-		return true;
-	return value_not_after(operator_most(bounds, node->passed.rows[node->wanted - 1].distance),
-						   operator_least(bounds, distance));
+		return node->kind != NODE_TIES;
+	most = operator_most(bounds, node->passed.rows[node->wanted - 1].distance);
+	if (node->kind == NODE_TIES)
+		return !value_not_after(operator_least(bounds, distance), most);
+	return value_not_after(most, operator_least(bounds, distance));
 }
 
 /*

@@ -192,6 +192,7 @@ scan_start(IndexScanDesc desc)
 {
 	GpuannScan *scan = desc->opaque;
 	Relation	index = desc->indexRelation;
+	ScanKind	kind = scan->wants.set ? scan->wants.kind : kind_as_set();
 	MemoryContext old;
 
 	/*
@@ -215,14 +216,14 @@ scan_start(IndexScanDesc desc)
 		.type = scan->type,
 		.memory = scan->memory,
 		.wants = scan->wants,
-		.kind = scan->wants.set ? scan->wants.kind : kind_as_set(),
+		.kind = kind,
 		.snapshot = desc->xs_snapshot,
 		.mirror.entry = -1,
 		.first = scan->first,
 		.order = {.next = next_by_distance, .source = desc},
 		.value_slot = NO_SLOT,
 		.first_ef = first_ef(index, &scan->wants),
-		.max_visited = gpuann_max_scan_tuples,
+		.max_visited = kind == SCAN_EXACT ? GPUANN_UNSET : gpuann_max_scan_tuples,
 		.heap_blocks = scan->heap_blocks,
 		.stats = {.any = true},
 	};

@@ -3,7 +3,7 @@
 #
 # A query is a hash. sql: over items; over the twin every "items" is replaced. columns: what each one is (i id, d distance, g group, x other),
 # d by itself ascending. bound: what the scan knows of the number of rows wanted; with hard and none as many are promised as exist, with
-# none also the nearest. filter: what all rows pass. same: without ties in between, equal answers, as they are (order) or as sets (rows).
+# none also the nearest; near: a LIMIT and a threshold. filter: what all rows pass. same: without ties in between, equal answers, as they are (order) or as sets (rows).
 # counts: equal also where other rows may be found; more: who misses rows may have more; least: and has so many, if they exist. repeats: an id may come twice; pair: the same id comes twice; unordered; distinct: each distance once; always: true whatever the scan
 # promises; no_twin: the twin cannot answer this.
 
@@ -451,7 +451,8 @@ sub threshold_ordered
 	my ($c) = @_;
 	my $near = threshold($c, $c->{d}, radius($c));
 	my $filter = chance(0.6) ? $near : pick("$near AND " . any_filter($c->{set}), any_filter($c->{set}) . " AND $near");
-	my %limit = chance(0.7) ? (bound => 'hard', limit => ' LIMIT ' . any_limit()) : (bound => 'none', limit => '');
+	# A LIMIT ends behind the threshold, with what was found within it.
+	my %limit = chance(0.7) ? (bound => 'near', limit => ' LIMIT ' . any_limit()) : (bound => 'none', limit => '');
 
 	return { %limit, columns => 'i d', filter => $filter, sql => "SELECT id, $c->{d} FROM items WHERE $filter ORDER BY $c->{d}$limit{limit}" };
 }
@@ -487,7 +488,7 @@ sub prepared
 		$body = "SELECT id, $d FROM items WHERE $filter AND \$3 IS NOT NULL ORDER BY $d LIMIT \$2";
 	}
 	my $other = 1 + int(rand(query_count()));
-	return { bound => 'hard', columns => 'i d', filter => $where,
+	return { bound => $body =~ /IS NOT NULL/ ? 'hard' : 'near', columns => 'i d', filter => $where,
 		settings => 'SET plan_cache_mode = ' . pick('force_generic_plan', 'force_generic_plan', 'force_custom_plan', 'auto') . '; DEALLOCATE ALL;'
 		  . " PREPARE p($type, bigint, float8) AS $body;",
 		sql => "EXECUTE p($literal, $n, $r)", before => "EXECUTE p($c->{set}{queries}[$other], 3, $r);" };
@@ -502,7 +503,7 @@ sub two_queries
 	my $near = (chance(0.5) ? \&threshold : \&cast_threshold)->($c, "v $set->{operator} \$2", '$3');
 	my $ask = "SELECT id, v $set->{operator} \$1 FROM items WHERE $filter AND $near ORDER BY v $set->{operator} \$1 LIMIT \$4";
 	my %values = (1 => $set->{queries}[ $c->{number} ], 2 => $set->{queries}[$number], 3 => $r, 4 => $n);
-	my %query = (bound => 'hard', columns => 'i d', filter => "$filter AND " . $near =~ s/\$(\d)/$values{$1}/gr);
+	my %query = (bound => 'near', columns => 'i d', filter => "$filter AND " . $near =~ s/\$(\d)/$values{$1}/gr);
 	my $other = 1 + int(rand(query_count()));
 
 	@values{ 1, 2 } = map { "(SELECT q.v FROM queries q WHERE q.n = $_)" } $c->{number}, $number;
@@ -564,7 +565,8 @@ sub row_security
 	my ($c) = @_;
 	my $filter = pick('true', 'w = 7', 'leaky(u)', '10 / u > 0', "leaky(u) AND " . threshold($c, $c->{d}, radius($c)), threshold($c, $c->{d}, radius($c)));
 	my ($table, $role) = chance(0.6) ? ('items', 'SET ROLE reader; ') : ('seen_items', '');
-	my %limit = chance(0.7) ? (bound => 'hard', limit => ' LIMIT ' . any_limit()) : (bound => 'none', limit => '');
+	my $bound = $filter eq 'true' || $filter =~ /^(?:w = 7|leaky\(u\)|10 \/ u > 0)$/ ? 'hard' : 'near';
+	my %limit = chance(0.7) ? (bound => $bound, limit => ' LIMIT ' . any_limit()) : (bound => 'none', limit => '');
 	return { %limit, columns => 'i d', filter => 'u = 1 AND ' . $filter =~ s/leaky\(u\)/true/r,
 		sql => "${role}SELECT id, $c->{d} FROM $table WHERE $filter ORDER BY $c->{d}$limit{limit}; RESET ROLE" };
 }

@@ -331,7 +331,7 @@ sub judge
 {
 	my ($session, $set, $query, $mine, $twin, $promise) = @_;
 	my ($found, $right) = (groups_of($query, $mine), groups_of($query, $twin));
-	my $complete = $promise->{exact} || $query->{always} || $promise->{complete} && $query->{bound} ne 'soft';
+	my $complete = $promise->{exact} || $query->{always} || $promise->{complete} && $query->{bound} !~ /soft|near/;
 	my $exact = $promise->{exact} || $query->{always} || $promise->{complete} && $query->{bound} eq 'none';
 	my $allowed = $query->{filter} ? allowed_ids($session, $set, $query->{filter}) : undef;
 	my $wrong;

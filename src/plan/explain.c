@@ -69,6 +69,8 @@ explain_plan(GpuannNode *node, List *ancestors, ExplainState *es)
 		ExplainPropertyText("Order By",
 							deparse_expression((Node *) node->distance, context, prefix, false),
 							es);
+	if (node->kind > NODE_EXACT)
+		ExplainPropertyText("Bound", bound_name(node), es);
 	if (node->threshold_lists != NIL)
 		explain_limits(node, context, prefix, es);
 }

@@ -7,8 +7,10 @@
  * proposals, from the nearest on; each is judged once, and the rounds end when
  * one has as many passing rows as are wanted. Only then rows are given, sorted.
  * With an OFFSET they are gathered in steps, as for the pages before (node.c,
- * first_breadth). Where rounds would go on to compare everything the scan
- * begins anew, exactly and in order, and rows are given as they come.
+ * first_breadth). A round that goes beyond a threshold is the last: it found
+ * the rows within as well as any round finds the nearest ones. Where rounds
+ * would go on to compare everything the scan begins anew, exactly and in order,
+ * and rows are given as they come.
  */
 #include "plan/plan.h"
 
@@ -94,14 +96,16 @@ gather_rows(GpuannNode *node)
 		double		distance;
 		bool		more = scan_peek(scan, &distance);
 
-		if (scan->stage == STAGE_GRAPH && scan->answered &&
-			(!more || distance > node->most_distance))
+		if (more && distance > node->most_distance)
+		{
+			if (scan->stage == STAGE_GRAPH)
+				return true;
+			scan_end_answer(scan);
+		}
+		else if (!more && scan->stage == STAGE_GRAPH && scan->answered)
 		{
 			foresee(node);
 			settle(node);
-			/* An exact pass finds what it missed before the threshold. */
-			if (more)
-				scan_end_graph(scan);
 		}
 		if (!scan_next_row(node->desc, &row))
 			break;
@@ -151,9 +155,10 @@ next_streamed(GpuannNode *node, ScanRow *row, double *following)
 		node->pushed_back = false;
 		if (row->distance > node->most_distance)
 		{
-			if (node->scan->kind != SCAN_AS_FOUND || node->scan->stage == STAGE_EXACT)
+			if (node->scan->kind != SCAN_AS_FOUND || node->scan->stage == STAGE_EXACT ||
+				node->wanted > 0)
 				return false;
-			scan_end_graph(node->scan);
+			scan_end_answer(node->scan);
 			continue;
 		}
 		if (!passes(node, row))

@@ -430,7 +430,9 @@ gather_price(const PricedIndex *index, const NodeDemand *demand, double *proposa
 
 		add_graph_round(index, &rounds, (uint32) ef);
 		price += likely * (rounds.price - before);
-		/* What the graph missed before a threshold, an exact pass finds. */
+		/* A round that goes beyond a threshold is the last. */
+		if (demand->within < 1 && rounds.ef > within)
+			return price;
 		likely = chance_of_fewer(Min(ef, within), demand->wanted, demand->passing);
 		ef = foreseen_ef(demand, ef);
 		room = scan_room_for(Max(ef, EXACT_NEXT_ROOM));

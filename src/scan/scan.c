@@ -505,10 +505,10 @@ scan_peek(const GpuannScan *scan, double *distance)
 }
 
 /*
- * Have no more of the graph's answers.
+ * Have no more of the answer, nor of the graph.
  */
 void
-scan_end_graph(GpuannScan *scan)
+scan_end_answer(GpuannScan *scan)
 {
 	scan->next = scan->answer.count;
 	scan->answer.more = scan->answer.more && scan->stage != STAGE_GRAPH;

@@ -39,6 +39,7 @@ typedef struct OrderedRel
 {
 	RelOptInfo *rel;
 	const IndexOptInfo *index;
+	const PricedIndex *priced;
 	const PathKey *key;
 	OpExpr	   *distance;
 	List	   *limits;			/* of thresholds of the distance */
@@ -172,7 +173,7 @@ price_scan(PlannerInfo *root, const OrderedRel *ordered, const PathBound *bound,
 	demand.kind = bound->kind == NODE_EXACT ? DEMAND_ALL
 				  : bound->kind == NODE_STREAM ? DEMAND_STREAM
 											   : DEMAND_BOUND;
-	gpuann_price(root, ordered->index, &demand, startup, total);
+	gpuann_price(root, ordered->priced, &demand, startup, total);
 	*total = Min(*total, ordered->most);
 	/* add_path() sees no difference of less than a hundredth. */
 	if (bound->kind != NODE_EXACT && less_is_wanted())
@@ -256,6 +257,7 @@ add_ordered_path(PlannerInfo *root, RelOptInfo *rel, const IndexOptInfo *index, 
 	OrderedRel	ordered = {
 		.rel = rel,
 		.index = index,
+		.priced = gpuann_examine(index),
 		.key = key,
 		.distance = distance,
 		.limits = threshold_limits(thresholds),

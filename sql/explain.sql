@@ -4,7 +4,7 @@ SET enable_seqscan = off;
 SET gpuann.server = off;
 
 CREATE TABLE explained (id int, v vector(3));
-INSERT INTO explained SELECT i, ARRAY[i, i % 7, i % 11]::vector FROM generate_series(1, 500) i;
+INSERT INTO explained SELECT i, ARRAY[i, i % 7, i % 11]::vector FROM generate_series(1, 5000) i;
 CREATE INDEX explained_v ON explained USING gpuann (v vector_l2_ops);
 
 CREATE FUNCTION gpuann_lines(query text, options text DEFAULT 'ANALYZE, COSTS off, TIMING off, SUMMARY off') RETURNS SETOF text LANGUAGE plpgsql AS $$

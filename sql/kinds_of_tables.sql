@@ -93,7 +93,7 @@ DROP TABLE t;
 
 -- a query for every row of another table: the scan begins again
 CREATE TABLE t (id integer, val vector(3));
-INSERT INTO t SELECT g, ARRAY[g, g, g] FROM generate_series(1, 200) g;
+INSERT INTO t SELECT g, ARRAY[g, g, g] FROM generate_series(1, 5000) g;
 CREATE INDEX t_val ON t USING gpuann (val vector_l2_ops);
 EXPLAIN (COSTS OFF) SELECT q.id, n.id FROM (SELECT g AS id, ARRAY[g, g, g]::vector(3) AS val FROM generate_series(10, 50, 10) g) q,
 	LATERAL (SELECT t.id FROM t ORDER BY t.val <-> q.val LIMIT 3) n;

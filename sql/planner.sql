@@ -70,7 +70,7 @@ RESET gpuann.exact;
 SET gpuann.iterative_scan = off;
 SELECT reads('SELECT id FROM t ORDER BY val <-> $1');
 RESET gpuann.iterative_scan;
--- a breadth that visits everything
+-- a breadth that visits everything: exactly, then
 SET gpuann.ef_search = 10000;
 SELECT reads('SELECT id FROM t ORDER BY val <-> $1 LIMIT 10');
 RESET gpuann.ef_search;

@@ -7,7 +7,7 @@ ANALYZE t;
 SET enable_seqscan = off;
 SET enable_sort = off;
 
-CREATE FUNCTION rows_found(most integer DEFAULT NULL) RETURNS bigint LANGUAGE sql AS
+CREATE FUNCTION rows_found(most integer DEFAULT 1000000) RETURNS bigint LANGUAGE sql AS
 	$$ SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> '[0,0.1,0.2,0.3,0,0.1,0.2,0.3]' LIMIT most) found $$;
 
 -- without continuation a scan gives as many rows as it searches broadly: the default, the index's option, the session's setting
@@ -38,7 +38,7 @@ BEGIN
 	PERFORM set_config('gpuann.iterative_scan', mode, true);
 	PERFORM set_config('gpuann.max_scan_tuples', most::text, true);
 	SELECT count(*), count(DISTINCT id) INTO found, distinct_rows
-		FROM (SELECT id FROM t ORDER BY val <-> '[0,0.1,0.2,0.3,0,0.1,0.2,0.3]') x;
+		FROM (SELECT id FROM t ORDER BY val <-> '[0,0.1,0.2,0.3,0,0.1,0.2,0.3]' LIMIT 1000000) x;
 	RETURN QUERY SELECT found > 40, visited <= greatest(most, first_visited) * 1.5, found < 4900, found - distinct_rows FROM gpuann_last_scan();
 	SET LOCAL gpuann.max_scan_tuples = -1;
 END
@@ -51,7 +51,12 @@ SET gpuann.max_scan_tuples = 1;
 SELECT rows_found();
 RESET gpuann.exact;
 -- a NULL query has a first answer too
-SELECT count(*) BETWEEN 1 AND 4999 FROM (SELECT id FROM t ORDER BY val <-> (SELECT NULL::vector)) every;
+SELECT count(*) BETWEEN 1 AND 4999 FROM (SELECT id FROM t ORDER BY val <-> (SELECT NULL::vector) LIMIT 1000000) every;
+-- where no LIMIT is, no setting ends a scan
+SET gpuann.iterative_scan = off;
+SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> '[0,0.1,0.2,0.3,0,0.1,0.2,0.3]' OFFSET 0) every;
+SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> (SELECT NULL::vector) OFFSET 0) every;
+RESET gpuann.iterative_scan;
 RESET gpuann.max_scan_tuples;
 
 -- mirror = off keeps an index out of the server, whatever the session says

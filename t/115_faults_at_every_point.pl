@@ -162,7 +162,7 @@ sub sound
 		my $of = $table eq 'longs' ? $long_dims : $dims;
 		my $counts = $session->query("SET enable_seqscan = off; SET enable_sort = off; SET gpuann.server = off; SET gpuann.iterative_scan = relaxed_order;
 			SELECT gpuann_check('${table}_v'); SELECT count(*), count(DISTINCT place), (SELECT count(*) FROM $table)
-			FROM (SELECT ctid AS place FROM $table ORDER BY v <-> vec(1, $of)) s; RESET ALL");
+			FROM (SELECT ctid AS place FROM $table ORDER BY v <-> vec(1, $of) LIMIT 1000000) s; RESET ALL");
 		my ($found, $distinct, $rows) = split /\|/, $counts->{rows}[1] // '';
 
 		is("$counts->{error} $found $distinct", " $rows $rows", "$what: $table is whole");

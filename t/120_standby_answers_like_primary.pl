@@ -57,7 +57,7 @@ sub mixed_load
 	do
 	{
 		my $answer = $reader->query("SELECT count(*), count(DISTINCT place), (SELECT count(*) FROM items)
-			FROM (SELECT ctid AS place FROM items ORDER BY v <-> vec(1, $dims)) s");
+			FROM (SELECT ctid AS place FROM items ORDER BY v <-> vec(1, $dims) LIMIT 1000000) s");
 		my ($found, $distinct, $rows) = split /\|/, $answer->{rows}[0] // '0|0|0';
 
 		$wrong ||= "$answer->{error} $found, $distinct, $rows"

@@ -16,9 +16,10 @@ use Test::More;
 my $rows = 20000;
 my $kept = 2000;	# one row in so many passes the filter
 my @limits = (3000, 6000, 12000, 19000);
+my $all = 1000000;	# the setting ends scans below a LIMIT only
 my $node = server_node('budget', conf => ["work_mem = '4MB'"]);
 my $session = PgSession->new($node);
-my $index_only = "SET enable_seqscan = off; SET enable_sort = off; SET enable_bitmapscan = off;";
+my $index_only = "SET enable_seqscan = off; SET enable_sort = off; SET enable_bitmapscan = off; SET cursor_tuple_fraction = 1;";
 
 $session->rows(qq{
 CREATE TABLE items (id int, v vector(3));
@@ -30,10 +31,10 @@ ANALYZE;
 $index_only});
 ok(await_mirror($node), 'the mirror is ready');
 
-# One scan without end, or with a LIMIT: rows, distinct ones, distances that are less than one before, what it says to have visited.
+# One scan to its end, or with a LIMIT: rows, distinct ones, distances that are less than one before, what it says to have visited.
 sub scan_all
 {
-	my $limit = $_[0] // 'NULL';
+	my $limit = $_[0] // $all;
 	my $figures = $session->rows(qq{
 		WITH found AS MATERIALIZED (SELECT id, v <-> '[0.3,0.4,0.5]' AS distance FROM items ORDER BY v <-> '[0.3,0.4,0.5]' LIMIT $limit),
 			 numbered AS (SELECT id, distance, row_number() OVER () AS n FROM found)
@@ -108,7 +109,7 @@ foreach my $path ('off', 'on')
 		is($distinct, $found, "$where, $mode, little memory: each row once");
 	}
 	$session->rows("SET work_mem = '1MB'");
-	$session->rows("BEGIN; DECLARE c CURSOR FOR SELECT id FROM items ORDER BY v <-> '[0.3,0.4,0.5]'");
+	$session->rows("BEGIN; DECLARE c CURSOR FOR SELECT id FROM items ORDER BY v <-> '[0.3,0.4,0.5]' LIMIT $all");
 	my $most = 0;
 	foreach my $part (1 .. 60)
 	{
@@ -127,12 +128,12 @@ $session->rows("SET gpuann.server = off; SET gpuann.iterative_scan = complete; S
 # each scan of a rescanned plan has the whole limit
 my $each = $session->rows(qq{
 	SELECT string_agg(n::text, ' ') FROM (VALUES ('[0.3,0.4,0.5]'::vector), ('[0.1,0.9,0.5]'), ('[0.3,0.4,0.5]')) q(v), LATERAL (SELECT count(*) AS n FROM
-		(SELECT id FROM items ORDER BY items.v <-> q.v) x) y});
+		(SELECT id FROM items ORDER BY items.v <-> q.v LIMIT $all) x) y});
 cmp_ok($_, '>=', 0.97 * 6000, "a rescan has the whole limit ($_)") foreach split / /, $each;
 
 # cursors, and changes of the table meanwhile: the walk goes on where it stood
-my $still = $session->rows("SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> '[0.3,0.4,0.5]') x");
-$session->rows("BEGIN; DECLARE c CURSOR FOR SELECT id FROM items ORDER BY v <-> '[0.3,0.4,0.5]'; CREATE TEMPORARY TABLE had (id int) ON COMMIT DROP");
+my $still = $session->rows("SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> '[0.3,0.4,0.5]' LIMIT $all) x");
+$session->rows("BEGIN; DECLARE c CURSOR FOR SELECT id FROM items ORDER BY v <-> '[0.3,0.4,0.5]' LIMIT $all; CREATE TEMPORARY TABLE had (id int) ON COMMIT DROP");
 my @had = split /\n/, $session->rows('FETCH 300 FROM c');
 $node->safe_psql('postgres', qq{
 	DELETE FROM items WHERE id % 3 = 0;
@@ -181,7 +182,7 @@ sub fetch_around
 	my ($settings, $first, $event) = @_;
 
 	fill_again();
-	$reader->rows("RESET ALL; $index_only $settings; BEGIN; DECLARE c CURSOR FOR SELECT id FROM items ORDER BY v <-> '[0.3,0.4,0.5]'");
+	$reader->rows("RESET ALL; $index_only $settings; BEGIN; DECLARE c CURSOR FOR SELECT id FROM items ORDER BY v <-> '[0.3,0.4,0.5]' LIMIT $all");
 	my @ids = split /\n/, $reader->rows("FETCH $first FROM c");
 	$late->safe_psql('postgres', $_) foreach split /;/, $meanwhile{$event};
 	push @ids, split /\n/, $reader->rows('FETCH ALL FROM c');

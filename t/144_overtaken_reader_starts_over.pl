@@ -30,8 +30,8 @@ sub turn_over
 make_data($node, 2000, 4, with => 'WITH (m = 4)');
 fill_rows($node, 2001, 2200, 4);
 $reader->rows($_) foreach 'SET enable_seqscan = off', 'SET enable_sort = off', 'SET gpuann.server = off', 'SET gpuann.ef_search = 1', q{SET work_mem = '64kB'},
-	'SET gpuann.iterative_scan = relaxed_order', 'BEGIN',
-	'DECLARE near CURSOR FOR SELECT id FROM items ORDER BY v <-> vec(7, 4)';
+	'SET gpuann.iterative_scan = relaxed_order', 'SET cursor_tuple_fraction = 1', 'BEGIN',
+	'DECLARE near CURSOR FOR SELECT id FROM items ORDER BY v <-> vec(7, 4) LIMIT 1000000';
 my @found = split /\n/, $reader->rows('FETCH 1 FROM near');
 turn_over();
 

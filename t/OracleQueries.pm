@@ -3,8 +3,8 @@
 #
 # A query is a hash. sql: over items; over the twin every "items" is replaced. columns: what each one is (i id, d distance, g group, x other),
 # d by itself ascending. bound: what the scan knows of the number of rows wanted; with hard and none as many are promised as exist, with
-# none also the nearest. filter: what all rows pass. same: without ties in between, equal answers, as they are (order) or as sets (rows).
-# counts: equal also where other rows may be found; more: who misses rows may have more. repeats: an id may come twice; pair: the same id comes twice; unordered; distinct: each distance once; always: true whatever the scan
+# none also the nearest; near: a LIMIT and a threshold. filter: what all rows pass. same: without ties in between, equal answers, as they are (order) or as sets (rows).
+# counts: equal also where other rows may be found; more: who misses rows may have more; least: and has so many, if they exist. repeats: an id may come twice; pair: the same id comes twice; unordered; distinct: each distance once; always: true whatever the scan
 # promises; no_twin: the twin cannot answer this.
 
 package OracleQueries;
@@ -21,7 +21,7 @@ my %kinds = (
 	limit => \&plain_limit, filter => \&filtered_limit, offset => \&offset, strange_limits => \&strange_limits,
 	only_ids => \&only_ids, drained => \&drained, aggregates => \&aggregates, min_max => \&min_max, distinct => \&distinct, distinct_on => \&distinct_on,
 	distinct_constant => \&distinct_constant,
-	group_by => \&group_by, merge_join => \&merge_join, joins => \&joins, windows => \&windows, with_ties => \&with_ties,
+	group_by => \&group_by, merge_join => \&merge_join, joins => \&joins, windows => \&windows, with_ties => \&with_ties, limit_outside => \&limit_outside, mixed_parts => \&mixed_parts,
 	incremental_sort => \&incremental_sort, cursor => \&cursor, scroll => \&scroll, plpgsql => \&plpgsql,
 	threshold => \&threshold_ordered, range => \&threshold_alone, lateral => \&lateral, correlated => \&correlated, exists => \&exists_in,
 	in => \&in_subquery, cte => \&cte, union => \&union_all, merge_append => \&merge_append, intersect => \&intersect, prepared => \&prepared,
@@ -195,15 +195,15 @@ sub distinct_constant
 
 sub maybe_limit
 {
-	my ($most) = @_;
-	return chance(0.4) ? (bound => 'none', limit => '') : (bound => 'soft', limit => ' LIMIT ' . pick(grep { $_ <= $most } 1, 3, 10, 50, 200));
+	my ($most, $bound) = @_;
+	return chance(0.4) ? (bound => 'none', limit => '') : (bound => $bound, limit => ' LIMIT ' . pick(grep { $_ <= $most } 1, 3, 10, 50, 200));
 }
 
 sub distinct
 {
 	my ($c) = @_;
 	my $filter = any_filter($c->{set});
-	my %limit = maybe_limit(200);
+	my %limit = maybe_limit(200, 'none');
 	return { %limit, columns => 'd', distinct => 1, same => 'order', sql => "SELECT DISTINCT $c->{d} FROM items WHERE $filter ORDER BY 1$limit{limit}" };
 }
 
@@ -211,7 +211,7 @@ sub distinct_on
 {
 	my ($c) = @_;
 	my $filter = simple_filter();
-	my %limit = maybe_limit(200);
+	my %limit = maybe_limit(200, 'none');
 	my $by_id = chance(0.5);
 	return { %limit, columns => 'i d', distinct => 1, filter => $filter, ($by_id ? (same => 'order') : ()),
 		sql => "SELECT DISTINCT ON ($c->{d}) id, $c->{d} FROM items WHERE $filter ORDER BY $c->{d}" . ($by_id ? ', id' : '') . $limit{limit} };
@@ -221,7 +221,7 @@ sub group_by
 {
 	my ($c) = @_;
 	my $filter = any_filter($c->{set});
-	my %limit = maybe_limit(200);
+	my %limit = maybe_limit(200, 'none');
 	return { %limit, columns => 'd x x', distinct => 1, same => 'order',
 		sql => "SELECT d, count(*), sum(id) FROM " . subquery($c, $filter) . " GROUP BY d ORDER BY d$limit{limit}" };
 }
@@ -245,11 +245,20 @@ sub merge_join
 sub joins
 {
 	my ($c) = @_;
-	my %limit = maybe_limit(50);
+	my %limit = maybe_limit(50, 'soft');
 	my $kind = pick('JOIN', 'LEFT JOIN');
-	return { %limit, columns => 'i d', filter => $kind eq 'JOIN' ? 'id % 10 = 1' : 'true',
-		settings => 'SET enable_' . pick('hashjoin', 'nestloop', 'mergejoin') . ' = off;',
-		sql => "SELECT s.id, s.d FROM " . subquery($c, 'true') . " $kind marks m ON m.id = s.id ORDER BY s.d$limit{limit}" };
+	my $further = pick('', '', ', s.id', ', s.w DESC, s.id');
+	my $settings = 'SET enable_' . pick('hashjoin', 'nestloop', 'mergejoin') . ' = off;';
+
+	$settings .= ' SET enable_hashjoin = off; SET enable_mergejoin = off;' if chance(0.5);
+	return { %limit, columns => 'i d', filter => 'id % 10 = 1', settings => $settings,
+		sql => "SELECT s.id, s.d FROM " . subquery($c, 'true') . " WHERE EXISTS (SELECT 1 FROM marks m WHERE m.id = s.id) ORDER BY s.d$further$limit{limit}" }
+	  if chance(0.2);
+	return { %limit, columns => 'i d', filter => 'id % 10 <> 1', settings => $settings,
+		sql => "SELECT s.id, s.d FROM " . ordered_subquery($c, 'true') . " LEFT JOIN marks m ON m.id = s.id WHERE m.id IS NULL ORDER BY s.d$further$limit{limit}" }
+	  if chance(0.2);
+	return { %limit, columns => 'i d', filter => $kind eq 'JOIN' ? 'id % 10 = 1' : 'true', settings => $settings,
+		sql => "SELECT s.id, s.d FROM " . subquery($c, 'true') . " $kind marks m ON m.id = s.id ORDER BY s.d$further$limit{limit}" };
 }
 
 sub lateral
@@ -351,7 +360,7 @@ sub windows
 {
 	my ($c) = @_;
 	my $filter = any_filter($c->{set});
-	my %limit = maybe_limit(50);
+	my %limit = maybe_limit(50, 'none');
 	my $over = pick('OVER (ORDER BY d)', 'OVER (ORDER BY d RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)');
 	my $from = "FROM " . subquery($c, $filter);
 	return pick(
@@ -366,15 +375,38 @@ sub with_ties
 	my ($c) = @_;
 	my $filter = any_filter($c->{set});
 	my ($n, $offset) = (any_limit(), pick('', 'OFFSET 2 '));
-	return { bound => 'none', columns => 'i d', filter => $filter, more => 1, ($offset eq '' ? (same => 'rows') : ()),
-		sql => "SELECT id, $c->{d} FROM items WHERE $filter ORDER BY $c->{d} ${offset}FETCH FIRST $n ROWS WITH TIES" };
+	my $further = chance(0.3) ? ', ' . pick('w', 'u') : '';
+	return { bound => 'hard', columns => 'i d', filter => $filter, more => 1, least => $n, ($offset eq '' ? (same => 'rows') : ()),
+		sql => "SELECT id, $c->{d} FROM items WHERE $filter ORDER BY $c->{d}$further ${offset}FETCH FIRST $n ROWS WITH TIES" };
+}
+
+# The LIMIT is outside of the subquery that has the order; or its order is used there, with a further key.
+sub limit_outside
+{
+	my ($c) = @_;
+	my ($filter, $n) = (any_filter($c->{set}), any_limit());
+	my $inner = "SELECT id, w, $c->{d} AS d FROM items WHERE $filter ORDER BY $c->{d}" . pick('', ', id');
+	return { bound => 'hard', columns => 'i d', filter => $filter,
+		sql => "SELECT id, d FROM ($inner" . pick('', ' OFFSET 0') . ") s" . pick('', '', ' ORDER BY d', ' ORDER BY d, w, id') . " LIMIT $n" . pick('', ' OFFSET 3') };
+}
+
+# Parts of several kinds: with an index and without, an ordered subquery, one that has a LIMIT of its own.
+sub mixed_parts
+{
+	my ($c) = @_;
+	my $n = any_limit();
+	my $part = "SELECT id, w, $c->{d} AS d FROM ";
+	my @parts = ("${part}items WHERE u = 1", "${part}items WHERE u = 0 AND w < 50 ORDER BY $c->{d} OFFSET 0", "${part}plain AS more WHERE u = 0 AND w >= 50");
+
+	return { bound => 'hard', columns => 'i d', filter => 'true',
+		sql => 'SELECT id, d FROM (' . join(' UNION ALL ', map { "($_)" } @parts) . ') s ORDER BY d' . pick('', ', id', ', w, id') . " LIMIT $n" };
 }
 
 sub incremental_sort
 {
 	my ($c) = @_;
 	my $filter = any_filter($c->{set});
-	my %limit = maybe_limit(200);
+	my %limit = maybe_limit(200, 'hard');
 	my $more = pick('id', 'w, id', 'id DESC');
 	my $from = chance(0.3) ? subquery($c, $filter) : ordered_subquery($c, $filter);
 	return { %limit, columns => 'i d', filter => $filter, same => 'order', sql => "SELECT id, d FROM $from ORDER BY d, $more$limit{limit}" };
@@ -419,7 +451,8 @@ sub threshold_ordered
 	my ($c) = @_;
 	my $near = threshold($c, $c->{d}, radius($c));
 	my $filter = chance(0.6) ? $near : pick("$near AND " . any_filter($c->{set}), any_filter($c->{set}) . " AND $near");
-	my %limit = chance(0.7) ? (bound => 'hard', limit => ' LIMIT ' . any_limit()) : (bound => 'none', limit => '');
+	# A LIMIT ends behind the threshold, with what was found within it.
+	my %limit = chance(0.7) ? (bound => 'near', limit => ' LIMIT ' . any_limit()) : (bound => 'none', limit => '');
 
 	return { %limit, columns => 'i d', filter => $filter, sql => "SELECT id, $c->{d} FROM items WHERE $filter ORDER BY $c->{d}$limit{limit}" };
 }
@@ -455,7 +488,7 @@ sub prepared
 		$body = "SELECT id, $d FROM items WHERE $filter AND \$3 IS NOT NULL ORDER BY $d LIMIT \$2";
 	}
 	my $other = 1 + int(rand(query_count()));
-	return { bound => 'hard', columns => 'i d', filter => $where,
+	return { bound => $body =~ /IS NOT NULL/ ? 'hard' : 'near', columns => 'i d', filter => $where,
 		settings => 'SET plan_cache_mode = ' . pick('force_generic_plan', 'force_generic_plan', 'force_custom_plan', 'auto') . '; DEALLOCATE ALL;'
 		  . " PREPARE p($type, bigint, float8) AS $body;",
 		sql => "EXECUTE p($literal, $n, $r)", before => "EXECUTE p($c->{set}{queries}[$other], 3, $r);" };
@@ -470,7 +503,7 @@ sub two_queries
 	my $near = (chance(0.5) ? \&threshold : \&cast_threshold)->($c, "v $set->{operator} \$2", '$3');
 	my $ask = "SELECT id, v $set->{operator} \$1 FROM items WHERE $filter AND $near ORDER BY v $set->{operator} \$1 LIMIT \$4";
 	my %values = (1 => $set->{queries}[ $c->{number} ], 2 => $set->{queries}[$number], 3 => $r, 4 => $n);
-	my %query = (bound => 'hard', columns => 'i d', filter => "$filter AND " . $near =~ s/\$(\d)/$values{$1}/gr);
+	my %query = (bound => 'near', columns => 'i d', filter => "$filter AND " . $near =~ s/\$(\d)/$values{$1}/gr);
 	my $other = 1 + int(rand(query_count()));
 
 	@values{ 1, 2 } = map { "(SELECT q.v FROM queries q WHERE q.n = $_)" } $c->{number}, $number;
@@ -514,7 +547,8 @@ sub changes
 sub current_of
 {
 	my ($c) = @_;
-	my $filter = pick('true', 'u = 1', 'passes(w)');
+	# A partition that is left out has no row that the cursor stands on.
+	my $filter = pick('true', $c->{set}{tables} eq 'nested' ? () : 'u = 1', 'passes(w)');
 	my $locked = $c->{set}{tables} ne '' || chance(0.6) ? 'FOR UPDATE' : '';
 	my $change = pick('UPDATE items SET w = w', 'DELETE FROM items');
 
@@ -531,7 +565,8 @@ sub row_security
 	my ($c) = @_;
 	my $filter = pick('true', 'w = 7', 'leaky(u)', '10 / u > 0', "leaky(u) AND " . threshold($c, $c->{d}, radius($c)), threshold($c, $c->{d}, radius($c)));
 	my ($table, $role) = chance(0.6) ? ('items', 'SET ROLE reader; ') : ('seen_items', '');
-	my %limit = chance(0.7) ? (bound => 'hard', limit => ' LIMIT ' . any_limit()) : (bound => 'none', limit => '');
+	my $bound = $filter eq 'true' || $filter =~ /^(?:w = 7|leaky\(u\)|10 \/ u > 0)$/ ? 'hard' : 'near';
+	my %limit = chance(0.7) ? (bound => $bound, limit => ' LIMIT ' . any_limit()) : (bound => 'none', limit => '');
 	return { %limit, columns => 'i d', filter => 'u = 1 AND ' . $filter =~ s/leaky\(u\)/true/r,
 		sql => "${role}SELECT id, $c->{d} FROM $table WHERE $filter ORDER BY $c->{d}$limit{limit}; RESET ROLE" };
 }

@@ -56,6 +56,7 @@ sub data_sets
 		[ 'jaccard', 'bit', 64, 'bit_jaccard_ops', '<%>', 3000, 'bits' ],
 		[ 'partitions', 'vector', 6, 'vector_l2_ops', '<->', 3000, 'clusters', 'partitions' ],
 		[ 'children', 'vector', 6, 'vector_cosine_ops', '<=>', 3000, 'clusters', 'children' ],
+		[ 'nested', 'vector', 6, 'vector_l2_ops', '<->', 3000, 'clusters', 'nested' ],
 		[ 'larger', 'vector', 3, 'vector_l2_ops', '<->', 20000, 'clusters' ],
 		[ 'lists', 'vector', 6, 'vector_l2_ops', '<->', 3000, 'clusters', '', 'method = ivfpq, lists = 40, probes = 2' ],
 		[ 'lists_close', 'vector', 3, 'vector_l2_ops', '<->', 2000, 'close', '', 'method = ivfpq, lists = 20, probes = 1, quantizer = pq' ],
@@ -140,10 +141,18 @@ sub table_statements
 	return ("CREATE TABLE items $columns PARTITION BY HASH (id);"
 		  . join('', map { "CREATE TABLE items_$_ PARTITION OF items FOR VALUES WITH (MODULUS 4, REMAINDER $_);" } 0 .. 3),
 		"CREATE INDEX items_v ON items $index") if $set->{tables} eq 'partitions';
-	return ("CREATE TABLE items $columns;" . join('', map { "CREATE TABLE items_$_ () INHERITS (items);" } 0, 1)
+	# Partitions of partitions, one without an index, one with other places of its columns.
+	return ("CREATE TABLE items $columns PARTITION BY RANGE (id);
+		CREATE TABLE items_low PARTITION OF items FOR VALUES FROM (MINVALUE) TO (2000) PARTITION BY LIST (u);
+		CREATE TABLE items_0 PARTITION OF items_low FOR VALUES IN (0); CREATE TABLE items_1 PARTITION OF items_low DEFAULT;
+		CREATE TABLE items_2 (u int, gone text, w int, v $set->{type}($set->{dims}), id int); ALTER TABLE items_2 DROP COLUMN gone;
+		ALTER TABLE items ATTACH PARTITION items_2 FOR VALUES FROM (2000) TO (MAXVALUE);",
+		join(';', map { "CREATE INDEX ${_}_v ON $_ $index" } 'items_0', 'items_2')) if $set->{tables} eq 'nested';
+	return ("CREATE TABLE items $columns; CREATE TABLE items_0 () INHERITS (items);
+		CREATE TABLE items_1 (w int, u int, v $set->{type}($set->{dims}), id int); ALTER TABLE items_1 INHERIT items;"
 		  . 'CREATE FUNCTION spread() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			IF NEW.id % 3 = 0 THEN INSERT INTO items_0 VALUES (NEW.*); RETURN NULL; END IF;
-			IF NEW.id % 3 = 1 THEN INSERT INTO items_1 VALUES (NEW.*); RETURN NULL; END IF;
+			IF NEW.id % 3 = 1 THEN INSERT INTO items_1 (id, v, w, u) VALUES (NEW.*); RETURN NULL; END IF;
 			RETURN NEW; END $$; CREATE TRIGGER spread BEFORE INSERT ON items FOR EACH ROW EXECUTE FUNCTION spread();',
 		join(';', map { "CREATE INDEX ${_}_v ON $_ $index" } 'items', 'items_0', 'items_1')) if $set->{tables} eq 'children';
 	return ("CREATE TABLE items $columns;", "CREATE INDEX items_v ON items $index");
@@ -322,7 +331,7 @@ sub judge
 {
 	my ($session, $set, $query, $mine, $twin, $promise) = @_;
 	my ($found, $right) = (groups_of($query, $mine), groups_of($query, $twin));
-	my $complete = $promise->{exact} || $query->{always} || $promise->{complete} && $query->{bound} ne 'soft';
+	my $complete = $promise->{exact} || $query->{always} || $promise->{complete} && $query->{bound} !~ /soft|near/;
 	my $exact = $promise->{exact} || $query->{always} || $promise->{complete} && $query->{bound} eq 'none';
 	my $allowed = $query->{filter} ? allowed_ids($session, $set, $query->{filter}) : undef;
 	my $wrong;
@@ -337,7 +346,9 @@ sub judge
 		$wrong = judge_ids($query, $rows, $allowed) if $query->{columns} =~ /i/;
 		$wrong ||= judge_order($query, $rows, $truth);
 		$wrong ||= @$rows . ' rows rather than ' . @$others
-		  if $complete ? @$rows != @$others : @$rows > @$others && !$query->{more};
+		  if $complete && $query->{least} && !$exact ? @$rows < $query->{least} && @$rows < @$others
+		  : $complete ? @$rows != @$others
+		  : @$rows > @$others && !$query->{more};
 		$wrong ||= judge_exactness($query, $rows, $others, $truth) if $exact;
 		return "$where$wrong" if $wrong;
 	}

@@ -69,7 +69,7 @@ take_value(Node *node, void *context)
  * The target list with values in it.
  */
 static List *
-take_output_values(GpuannNode *node, List *targets, Replacement *replacement, bool junk_is_unused)
+take_output_values(GpuannNode *node, List *targets, Replacement *replacement)
 {
 	List	   *taken = NIL;
 	ListCell   *cell;
@@ -78,7 +78,7 @@ take_output_values(GpuannNode *node, List *targets, Replacement *replacement, bo
 	{
 		TargetEntry *target = lfirst_node(TargetEntry, cell);
 
-		if (junk_is_unused && target->resjunk &&
+		if (node->junk_is_unused && target->resjunk &&
 			is_distance((Node *) target->expr, node->distance))
 		{
 			target = flatCopyTargetEntry(target);
@@ -93,7 +93,7 @@ take_output_values(GpuannNode *node, List *targets, Replacement *replacement, bo
 }
 
 void
-node_take_values(GpuannNode *node, bool junk_is_unused)
+node_take_values(GpuannNode *node)
 {
 	ScanState  *ss = &node->css.ss;
 	Plan	   *plan = ss->ps.plan;
@@ -106,7 +106,7 @@ node_take_values(GpuannNode *node, bool junk_is_unused)
 	node->filter_has_value = replacement.any;
 
 	replacement.any = false;
-	targets = take_output_values(node, plan->targetlist, &replacement, junk_is_unused);
+	targets = take_output_values(node, plan->targetlist, &replacement);
 	node->output_has_value = replacement.any;
 	if (node->output_has_value || node->output_changed)
 		ss->ps.ps_ProjInfo =

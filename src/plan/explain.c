@@ -13,12 +13,22 @@
 #include "utils/ruleutils.h"
 
 /*
- * The bound above the node, as a word.
+ * What bounds the rows of the node, as a word.
  */
 static const char *
 bound_name(const GpuannNode *node)
 {
-	return node->bound == BOUND_HARD ? "hard" : node->bound == BOUND_SOFT ? "soft" : "none";
+	switch (node->kind)
+	{
+		case NODE_LIMIT:
+			return "limit";
+		case NODE_TIES:
+			return "ties";
+		case NODE_STREAM:
+			return "stream";
+		default:
+			return "none";
+	}
 }
 
 /*
@@ -30,7 +40,7 @@ explain_limits(GpuannNode *node, List *context, bool prefix, ExplainState *es)
 	List	   *limits = NIL;
 	ListCell   *cell;
 
-	foreach(cell, node->limit_lists)
+	foreach(cell, node->threshold_lists)
 	{
 		Threshold	threshold;
 		char	   *limit;
@@ -55,11 +65,13 @@ explain_plan(GpuannNode *node, List *ancestors, ExplainState *es)
 	bool		prefix = list_length(es->rtable) > 1 || es->verbose;
 
 	ExplainPropertyText("Index", get_rel_name(node->index_oid), es);
-	if (node->ordered)
+	if (node->kind != NODE_RANGE)
 		ExplainPropertyText("Order By",
 							deparse_expression((Node *) node->distance, context, prefix, false),
 							es);
-	if (node->limit_lists != NIL)
+	if (node->kind > NODE_EXACT)
+		ExplainPropertyText("Bound", bound_name(node), es);
+	if (node->threshold_lists != NIL)
 		explain_limits(node, context, prefix, es);
 }
 

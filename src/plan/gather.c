@@ -1,14 +1,16 @@
 /*
  * gather.c
- *		Rows that pass the filters: gathered for a hard bound, or one after the
+ *		Rows that pass the filters: gathered for a LIMIT, or one after the
  *		other as the scan gives them.
  *
- * A hard bound says how many rows are wanted. Rounds of the graph search give
+ * A LIMIT says how many rows are wanted. Rounds of the graph search give
  * proposals, from the nearest on; each is judged once, and the rounds end when
  * one has as many passing rows as are wanted. Only then rows are given, sorted.
  * With an OFFSET they are gathered in steps, as for the pages before (node.c,
- * first_breadth). Where rounds would go on to compare everything the scan
- * begins anew, exactly and in order, and rows are given as they come.
+ * first_breadth). A round that goes beyond a threshold is the last: it found
+ * the rows within as well as any round finds the nearest ones. Where rounds
+ * would go on to compare everything the scan begins anew, exactly and in order,
+ * and rows are given as they come.
  */
 #include "plan/plan.h"
 
@@ -18,20 +20,24 @@
 
 /*
  * Whether as many rows as wanted have passed, and nothing that the current
- * answer is still to propose can have a smaller value than the last of them.
+ * answer is still to propose can have a smaller value than the last of them; or
+ * the same one, where these are wanted too.
  */
 static bool
 round_is_enough(const GpuannNode *node)
 {
 	const OperatorBounds *bounds = &node->scan->bounds_of_value;
 	double		distance;
+	double		most;
 
 	if (node->passed.count < node->wanted)
 		return false;
 	if (!scan_peek(node->scan, &distance))
-		return true;
-	return value_not_after(operator_most(bounds, node->passed.rows[node->wanted - 1].distance),
-						   operator_least(bounds, distance));
+		return node->kind != NODE_TIES;
+	most = operator_most(bounds, node->passed.rows[node->wanted - 1].distance);
+	if (node->kind == NODE_TIES)
+		return !value_not_after(operator_least(bounds, distance), most);
+	return value_not_after(most, operator_least(bounds, distance));
 }
 
 /*
@@ -90,14 +96,16 @@ gather_rows(GpuannNode *node)
 		double		distance;
 		bool		more = scan_peek(scan, &distance);
 
-		if (scan->stage == STAGE_GRAPH && scan->answered &&
-			(!more || distance > node->most_distance))
+		if (more && distance > node->most_distance)
+		{
+			if (scan->stage == STAGE_GRAPH)
+				return true;
+			scan_end_answer(scan);
+		}
+		else if (!more && scan->stage == STAGE_GRAPH && scan->answered)
 		{
 			foresee(node);
 			settle(node);
-			/* An exact pass finds what it missed before the threshold. */
-			if (more)
-				scan_end_graph(scan);
 		}
 		if (!scan_next_row(node->desc, &row))
 			break;
@@ -147,9 +155,10 @@ next_streamed(GpuannNode *node, ScanRow *row, double *following)
 		node->pushed_back = false;
 		if (row->distance > node->most_distance)
 		{
-			if (node->scan->kind != SCAN_AS_FOUND || node->scan->stage == STAGE_EXACT)
+			if (node->scan->kind != SCAN_AS_FOUND || node->scan->stage == STAGE_EXACT ||
+				node->wanted > 0)
 				return false;
-			scan_end_graph(node->scan);
+			scan_end_answer(node->scan);
 			continue;
 		}
 		if (!passes(node, row))

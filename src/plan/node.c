@@ -25,16 +25,14 @@
 /* How far a limit may be off, absolutely where it is small. */
 #define LIMIT_ROUNDING	(4 * DBL_EPSILON)
 
-/* A threshold. */
-typedef struct NodeLimit
+/* A threshold, compiled. */
+typedef struct NodeThreshold
 {
 	Threshold	threshold;
 	ExprState  *limit;
 	Oid			type;			/* of the limit */
 	ExprState  *query;			/* NULL: it is the node's */
-} NodeLimit;
-
-uint64		gpuann_nodes_without_bound = 0;
+} NodeThreshold;
 
 /*
  * Make the state of a node.
@@ -43,15 +41,16 @@ Node *
 gpuann_create_node(CustomScan *plan)
 {
 	GpuannNode *node = palloc0(sizeof(GpuannNode));
-	List	   *rest = list_copy(plan->custom_exprs);
+	List	   *oids = plan->custom_private;
 
 	NodeSetTag(node, T_CustomScanState);
 	node->css.methods = &gpuann_node_methods;
-	node->index_oid = linitial_oid(plan->custom_private);
-	node->ordered = lsecond_oid(plan->custom_private) != NODE_UNORDERED;
-	node->unbounded = lsecond_oid(plan->custom_private) == NODE_ORDERED_WHOLE;
-	node->distance = linitial_node(OpExpr, rest);
-	node->limit_lists = list_delete_first(rest);
+	node->index_oid = linitial_oid(oids);
+	node->kind = lsecond_oid(oids);
+	node->as_found = lthird_oid(oids);
+	node->junk_is_unused = lfourth_oid(oids);
+	node->distance = linitial_node(OpExpr, plan->custom_exprs);
+	node->threshold_lists = lthird(plan->custom_exprs);
 	node->fetched_slot = NO_SLOT;
 	return (Node *) node;
 }
@@ -78,20 +77,60 @@ compile_for_table(GpuannNode *node, EState *estate)
  * Compile the thresholds.
  */
 static void
-begin_limits(GpuannNode *node)
+begin_thresholds(GpuannNode *node)
 {
 	ListCell   *cell;
 
-	foreach(cell, node->limit_lists)
+	foreach(cell, node->threshold_lists)
 	{
-		NodeLimit  *limit = palloc0(sizeof(NodeLimit));
+		NodeThreshold *compiled = palloc0(sizeof(NodeThreshold));
 
-		threshold_read_limit(lfirst_node(List, cell), &limit->threshold);
-		limit->limit = ExecInitExpr((Expr *) limit->threshold.limit, &node->css.ss.ps);
-		limit->query = ExecInitExpr((Expr *) limit->threshold.query, &node->css.ss.ps);
-		limit->type = exprType(limit->threshold.limit);
-		node->limits = lappend(node->limits, limit);
+		threshold_read_limit(lfirst_node(List, cell), &compiled->threshold);
+		compiled->limit = ExecInitExpr((Expr *) compiled->threshold.limit, &node->css.ss.ps);
+		compiled->query = ExecInitExpr((Expr *) compiled->threshold.query, &node->css.ss.ps);
+		compiled->type = exprType(compiled->threshold.limit);
+		node->thresholds = lappend(node->thresholds, compiled);
 	}
+}
+
+void
+node_begin_limit(NodeLimit *limit, List *expressions, PlanState *state)
+{
+	limit->count = ExecInitExpr(linitial(expressions), state);
+	limit->offset = ExecInitExpr(lsecond(expressions), state);
+}
+
+/*
+ * The value of an expression of a LIMIT. The Limit above has refused what is
+ * negative. False: it is NULL.
+ */
+static bool
+limit_value(ExprState *expression, ExprContext *context, int64 *value)
+{
+	bool		isnull = true;
+
+	*value = 0;
+	if (expression != NULL)
+		*value = DatumGetInt64(ExecEvalExprSwitchContext(expression, context, &isnull));
+	return !isnull;
+}
+
+uint64
+node_read_limit(const NodeLimit *limit, ExprContext *context, uint64 *skipped)
+{
+	int64		count;
+	int64		offset;
+
+	*skipped = 0;
+	if (!limit_value(limit->count, context, &count) || count > PG_INT32_MAX)
+		return 0;
+	if (!limit_value(limit->offset, context, &offset))
+		offset = 0;
+	if (offset > PG_INT32_MAX)
+		return 0;
+	if (count > 0)
+		*skipped = (uint64) offset;
+	return (uint64) (offset + count);
 }
 
 /*
@@ -104,14 +143,17 @@ node_begin(CustomScanState *css, EState *estate, int eflags)
 	Scan	   *plan = &castNode(CustomScan, css->ss.ps.plan)->scan;
 	LOCKMODE	lock;
 
-	if (estate->es_epq_active == NULL)
-		gpuann_nodes_without_bound++;
 	compile_for_table(node, estate);
+	/* Rows that EvalPlanQual puts in place of ours have values of their own. */
+	if (estate->es_epq_active == NULL)
+		node_take_values(node);
 	/* Under EXPLAIN alone the index need not be there any more. */
 	if (eflags & EXEC_FLAG_EXPLAIN_ONLY)
 		return;
 	node->query = ExecInitExpr((Expr *) lsecond(node->distance->args), &css->ss.ps);
-	begin_limits(node);
+	begin_thresholds(node);
+	node_begin_limit(&node->limit, lsecond(castNode(CustomScan, css->ss.ps.plan)->custom_exprs),
+					 &css->ss.ps);
 	lock = exec_rt_fetch(plan->scanrelid, estate)->rellockmode;
 	node->index = index_open(node->index_oid, lock);
 	node->runtime = CreateExprContext(estate);
@@ -141,7 +183,7 @@ evaluate_query(GpuannNode *node)
  * another sign, need not be found. *isnull: its query is NULL.
  */
 static bool
-limit_is_of_query(GpuannNode *node, const NodeLimit *limit, bool *isnull)
+threshold_is_of_query(GpuannNode *node, const NodeThreshold *limit, bool *isnull)
 {
 	MemoryContext old;
 	Datum		value;
@@ -174,9 +216,9 @@ greatest_value(GpuannNode *node, double *most)
 
 	*most = get_float8_nan();
 	node->bounded = false;
-	foreach(cell, node->limits)
+	foreach(cell, node->thresholds)
 	{
-		const NodeLimit *limit = lfirst(cell);
+		const NodeThreshold *limit = lfirst(cell);
 		bool		isnull;
 		Datum		value = ExecEvalExprSwitchContext(limit->limit, node->runtime, &isnull);
 		bool		holds;
@@ -185,7 +227,7 @@ greatest_value(GpuannNode *node, double *most)
 		if (isnull)
 			return false;
 		bound = threshold_limit(&limit->threshold, value, limit->type);
-		holds = limit_is_of_query(node, limit, &isnull);
+		holds = threshold_is_of_query(node, limit, &isnull);
 		if (isnull)
 			return false;
 		if (!holds)
@@ -195,23 +237,6 @@ greatest_value(GpuannNode *node, double *most)
 			*most = bound;
 	}
 	return true;
-}
-
-/*
- * How many rows a hard bound wants, 0 if it is none; and how many of them it
- * skips.
- */
-static void
-read_bound(GpuannNode *node)
-{
-	const LimitState *limit = node->limit;
-
-	node->wanted = node->skipped = 0;
-	if (node->bound != BOUND_HARD || limit->noCount || limit->count > PG_INT32_MAX ||
-		limit->offset > PG_INT32_MAX)
-		return;
-	node->wanted = (uint64) limit->offset + limit->count;
-	node->skipped = limit->count > 0 ? limit->offset : 0;
 }
 
 /*
@@ -243,20 +268,6 @@ share_expected(const GpuannNode *node)
 }
 
 /*
- * Whether the LIMIT skips rows of this node only, and in its order.
- */
-static bool
-is_right_below_limit(const GpuannNode *node)
-{
-	const PlanState *state = outerPlanState(&node->limit->ps);
-
-	while (state != NULL && (IsA(state, ResultState) || IsA(state, SubqueryScanState)))
-		state = IsA(state, ResultState) ? outerPlanState(state)
-										: ((const SubqueryScanState *) state)->subplan;
-	return state == &node->css.ss.ps;
-}
-
-/*
  * The breadth of the first graph round, and whether rows are gathered in steps:
  * those of a page that an OFFSET skips to, unless so broad a search costs more
  * than comparing everything.
@@ -268,7 +279,8 @@ is_right_below_limit(const GpuannNode *node)
 static uint32
 first_breadth(GpuannNode *node, double as_set, bool lists)
 {
-	double		wanted = (double) node->wanted;
+	/* One more shows where ties end. */
+	double		wanted = (double) node->wanted + (node->kind == NODE_TIES);
 	double		page = wanted - (double) node->skipped;
 	double		share = node->merge == NULL ? node->expected : 1;	/* siblings ask for the same */
 	double		needed = scan_first_ef(wanted, scan_rows_needed(wanted, share), as_set);
@@ -281,7 +293,8 @@ first_breadth(GpuannNode *node, double as_set, bool lists)
 	while (ef < needed)
 		ef *= 2;
 	ef = Min(ef, ENGINE_MAX_EF);
-	if (!is_right_below_limit(node) ||
+	/* Only where the LIMIT skips rows of this node, in its order. */
+	if (node->kind != NODE_LIMIT || node->merge != NULL ||
 		scan_graph_is_dearer((uint32) ef, node->index->rd_rel->reltuples,
 							 client_would_answer(node->index), lists))
 		return (uint32) ef;
@@ -290,7 +303,33 @@ first_breadth(GpuannNode *node, double as_set, bool lists)
 }
 
 /*
- * What the node wants of its scan (README.md, "Modes").
+ * How the node has its scan go about it (README.md, "Modes").
+ */
+static ScanKind
+scan_kind(const GpuannNode *node, bool limited)
+{
+	if (gpuann_exact || (node->wanted == 0 && node->kind != NODE_STREAM))
+		return SCAN_EXACT;
+	switch ((GpuannIterativeScan) gpuann_iterative_scan)
+	{
+		case GPUANN_ITERATIVE_OFF:
+			return SCAN_FIRST;
+		case GPUANN_ITERATIVE_STRICT:
+			return SCAN_ORDERED;
+		case GPUANN_ITERATIVE_RELAXED:
+			if (node->as_found)
+				return SCAN_AS_FOUND;
+			break;
+		default:
+			break;
+	}
+	if (node->wanted > 0)
+		return SCAN_GATHER;
+	return node->bounded && !limited ? SCAN_EXACT : SCAN_ORDERED;
+}
+
+/*
+ * What the node wants of its scan.
  */
 static ScanWants
 scan_wants(GpuannNode *node)
@@ -299,26 +338,13 @@ scan_wants(GpuannNode *node)
 	double		needed = scan_rows_needed((double) node->wanted, node->expected);
 	bool		lists = format_has_lists(index_format(node->index));
 	ScanWants	wants = {.set = true,
+						 .kind = scan_kind(node, limited),
 						 .rows = (uint64) Min(needed, ENGINE_MAX_SLOTS),
 						 .most_distance = node->most_distance};
 
 	wants.ef = first_breadth(node, gpuann_effective_ef_search(node->index, lists), lists);
-	if (!node->ordered)
+	if (node->kind == NODE_RANGE)
 		wants.rows = (uint64) Min(2 * node->css.ss.ps.plan->plan_rows, ENGINE_MAX_SLOTS);
-	if (gpuann_exact || !node->ordered)
-		wants.kind = SCAN_EXACT;
-	else if (gpuann_iterative_scan == GPUANN_ITERATIVE_OFF)
-		wants.kind = SCAN_FIRST;
-	else if (gpuann_iterative_scan == GPUANN_ITERATIVE_RELAXED)
-		wants.kind = SCAN_AS_FOUND;
-	else if (gpuann_iterative_scan == GPUANN_ITERATIVE_STRICT)
-		wants.kind = SCAN_ORDERED;
-	else if (node->wanted > 0)
-		wants.kind = SCAN_GATHER;
-	else if ((node->bound == BOUND_SOFT && !node->bounded) || limited)
-		wants.kind = SCAN_ORDERED;
-	else
-		wants.kind = SCAN_EXACT;
 	/*
 	 * Elsewhere the first answer is as broad as is set; so it is where rows
 	 * visited are limited, because the limit does not end a first answer.
@@ -393,7 +419,7 @@ node_prepare(GpuannNode *node)
 						   node->distance->opfuncid, node->query_value);
 	index_rescan(node->desc, NULL, 0, &key, 1);
 	node->prepared = true;
-	read_bound(node);
+	node->wanted = node_read_limit(&node->limit, node->runtime, &node->skipped);
 	node->nothing_passes = !greatest_value(node, &most_value);
 	if (node->nothing_passes)
 		return;
@@ -413,7 +439,7 @@ begin_scan(GpuannNode *node)
 		ask_with_siblings(node);
 	node_prepare(node);
 	node->begun = true;
-	node->streamed = 0;
+	node->streamed = node->given = 0;
 	node->order = (RowOrder){.next = next_passing, .source = node};
 	if (node->nothing_passes)
 	{
@@ -421,7 +447,7 @@ begin_scan(GpuannNode *node)
 		node->gathered = true;
 		return;
 	}
-	node->in_order = node->ordered && node->scan->wants.kind != SCAN_AS_FOUND;
+	node->in_order = node->kind != NODE_RANGE && node->scan->wants.kind != SCAN_AS_FOUND;
 	node->passed_slots = slot_set_create(node->memory);
 	node->judged_before = node->judged;
 	node->gathered = node->scan->wants.kind == SCAN_GATHER && gather_rows(node);
@@ -542,6 +568,23 @@ next_has_order(const GpuannNode *node)
 }
 
 /*
+ * Whether a row comes after those that the LIMIT wants, and is not equal to the
+ * last of them. Values are computed from that one on.
+ */
+static bool
+is_beyond_ties(GpuannNode *node, ScanRow *row)
+{
+	if (node->kind != NODE_TIES || node->wanted == 0 || ++node->given < node->wanted)
+		return false;
+	scan_row_value(node->desc, row);
+	/* All are equal to a query that is NULL. */
+	if (node->given > node->wanted && row->valued && !value_not_after(row->value, node->last_value))
+		return true;
+	node->last_value = row->value;
+	return false;
+}
+
+/*
  * The next row, in the scan slot.
  */
 static TupleTableSlot *
@@ -559,6 +602,8 @@ node_next(ScanState *ss)
 		CHECK_FOR_INTERRUPTS();
 		if (!node_fetch(node, &row.tid, row.slot))
 			continue;
+		if (is_beyond_ties(node, &row))
+			break;
 		if (node->output_has_value)
 			scan_row_value(node->desc, &row);
 		show_row(node, &row);

@@ -80,13 +80,8 @@ ordering_key(PlannerInfo *root, const IndexOptInfo *index, OpExpr **distance)
 	ListCell   *cell;
 #endif
 
-	/* As for PostgreSQL's own ordered paths: further keys count from 17 on. */
 	if (key == NULL || !is_ascending(key) || key->pk_eclass->ec_has_volatile)
 		return NULL;
-#if PG_VERSION_NUM < 170000
-	if (list_length(root->query_pathkeys) > 1)
-		return NULL;
-#endif
 #if PG_VERSION_NUM >= 180000
 	setup_eclass_member_iterator(&members, key->pk_eclass, index->rel->relids);
 	while ((member = eclass_member_iterator_next(&members)) != NULL)

@@ -1,13 +1,18 @@
 /*
  * paths.c
- *		The planner's side of the node: its paths in the order of a distance,
- *		and the plans of all.
+ *		The planner's side of the node: its paths of a relation, and the plans
+ *		of all.
+ *
+ * A path in a relation's list may end up below anything: a join, an aggregate,
+ * a Parallel Append. So those that are put there are exact. Paths that give no
+ * more rows than a LIMIT wants are made later (limit.c), right below it, of
+ * what is remembered here of each relation.
  *
  * Other extensions' hooks may free a relation's paths, make them anew, or read
- * the relation by paths of their own. So nothing is remembered of paths from
- * one hook to another: indexes are hidden from PostgreSQL's own search for
- * ordered paths, and the node's are made from the relation's indexes, after all
- * other hooks, whichever were loaded first.
+ * the relation by paths of their own. So no path of the list is remembered:
+ * indexes are hidden from PostgreSQL's own search for ordered paths, and the
+ * node's are made from the relation's indexes, after all other hooks, whichever
+ * were loaded first.
  */
 #include "plan/plan.h"
 
@@ -24,15 +29,34 @@
 #include "optimizer/paths.h"
 #include "optimizer/plancat.h"
 #include "optimizer/restrictinfo.h"
+#include "utils/float.h"
 
 static get_relation_info_hook_type prev_get_relation_info = NULL;
 static set_rel_pathlist_hook_type prev_set_rel_pathlist = NULL;
 
+/* An index that has a query's order, as its relation's paths were made. */
+typedef struct OrderedRel
+{
+	RelOptInfo *rel;
+	const IndexOptInfo *index;
+	const PricedIndex *priced;
+	const PathKey *key;
+	OpExpr	   *distance;
+	List	   *limits;			/* of thresholds of the distance */
+	NodeDemand	demand;			/* but for its kind, and the rows wanted */
+	double		rows;
+	Cost		most;			/* what comparing everything within thresholds costs */
+	Cost		exact_startup;	/* of the exact path, without its target */
+	Cost		exact_total;
+	bool		enabled;		/* a hint may say no for one relation */
+} OrderedRel;
+
 /* Members of a path's custom_private. */
 typedef enum PathPrivate
 {
-	PATH_INDEX,					/* oids: the index, and a NodeOrder */
+	PATH_INDEX,					/* oids: the index, a NodeKind, as_found */
 	PATH_DISTANCE,				/* OpExpr: indexed expression, operator, query */
+	PATH_BOUND,					/* count and offset of a LIMIT */
 	PATH_LIMITS					/* float8 expressions: the operator's value is at most the least */
 } PathPrivate;
 
@@ -42,12 +66,23 @@ is_our_index(const IndexOptInfo *index)
 	return index->amcostestimate == gpuanncostestimate && !index->hypothetical;
 }
 
+void
+disable_path(Path *path)
+{
+#if PG_VERSION_NUM >= 180000
+	path->disabled_nodes++;
+#else
+	path->startup_cost += disable_cost;
+	path->total_cost += disable_cost;
+#endif
+}
+
 /*
  * Make a path of the node.
  */
 Path *
 make_node_path(const Path *figures, const IndexOptInfo *index, OpExpr *distance, List *limits,
-			   NodeOrder order)
+			   const PathBound *bound)
 {
 	CustomPath *path = makeNode(CustomPath);
 
@@ -56,60 +91,201 @@ make_node_path(const Path *figures, const IndexOptInfo *index, OpExpr *distance,
 	path->path.pathtype = T_CustomScan;
 	path->flags = CUSTOMPATH_SUPPORT_PROJECTION;
 	path->methods = &gpuann_path_methods;
-	path->custom_private = list_make3(list_make2_oid(index->indexoid, order), distance, limits);
+	path->custom_private =
+		list_make4(list_make3_oid(index->indexoid, bound->kind, bound->as_found), distance,
+				   list_make2(bound->count, bound->offset), limits);
 	return &path->path;
 }
 
+static Planning *plannings = NULL;	/* one for each memory context */
+
 /*
- * Add a path of the node in the order of a distance. Tells what share of the
- * index is within thresholds of it, if there are any.
+ * Forget a planning whose memory goes.
  */
 static void
-add_ordered_path(PlannerInfo *root, RelOptInfo *rel, const IndexOptInfo *index, OpExpr *distance,
-				 PathKey *key, IndexShare *known)
+forget_planning(void *arg)
 {
-	ParamPathInfo *param_info = get_baserel_parampathinfo(root, rel, rel->lateral_relids);
+	Planning  **link = &plannings;
+
+	while (*link != arg)
+		link = &(*link)->next;
+	*link = (*link)->next;
+}
+
+Planning *
+planning_of(const PlannerInfo *root)
+{
+	Planning   *planning = plannings;
+
+	while (planning != NULL && planning->memory != root->planner_cxt)
+		planning = planning->next;
+	if (planning == NULL)
+	{
+		planning = MemoryContextAllocZero(root->planner_cxt, sizeof(Planning));
+		planning->memory = root->planner_cxt;
+		planning->next = plannings;
+		planning->forget = (MemoryContextCallback) {.func = forget_planning, .arg = planning};
+		plannings = planning;
+		MemoryContextRegisterResetCallback(root->planner_cxt, &planning->forget);
+	}
+	if (planning->glob != root->glob)
+		planning->ordered = planning->streams = NIL;
+	planning->glob = root->glob;
+	return planning;
+}
+
+/*
+ * Whether a setting asks for an answer that ends early or is not exact, where a
+ * LIMIT would be answered exactly at less cost.
+ */
+static bool
+less_is_wanted(void)
+{
+	return !gpuann_exact && (gpuann_iterative_scan != GPUANN_ITERATIVE_COMPLETE ||
+							 gpuann_max_scan_tuples != GPUANN_UNSET);
+}
+
+/*
+ * What an index's own exact path costs below a LIMIT.
+ */
+static Cost
+exact_price_of(PlannerInfo *root, const OrderedRel *ordered, double wanted)
+{
+	const RelOptInfo *rel = ordered->rel;
+	Relids		parents = rel->top_parent_relids;
+
+	if (parents != NULL)
+		rel = find_base_rel(root, bms_singleton_member(parents));
+	return ordered->exact_startup + (ordered->exact_total - ordered->exact_startup) *
+										Min(wanted / Max(rel->rows, 1), 1);
+}
+
+/*
+ * Price a path in the order of a distance, without its target.
+ */
+static void
+price_scan(PlannerInfo *root, const OrderedRel *ordered, const PathBound *bound, Cost *startup,
+		   Cost *total)
+{
+	NodeDemand	demand = ordered->demand;
+
+	demand.wanted = bound->wanted;
+	demand.kind = bound->kind == NODE_EXACT ? DEMAND_ALL
+				  : bound->kind == NODE_STREAM ? DEMAND_STREAM
+											   : DEMAND_BOUND;
+	gpuann_price(root, ordered->priced, &demand, startup, total);
+	*total = Min(*total, ordered->most);
+	/* add_path() sees no difference of less than a hundredth. */
+	if (bound->kind != NODE_EXACT && less_is_wanted())
+		*total = Min(*total, 0.98 * exact_price_of(root, ordered, bound->wanted));
+	*startup = Min(*startup, *total);
+}
+
+/*
+ * Make a path in the order of a distance.
+ */
+static Path *
+ordered_path(PlannerInfo *root, const OrderedRel *ordered, ParamPathInfo *param_info,
+			 const PathBound *bound, PathTarget *target)
+{
+	RelOptInfo *rel = ordered->rel;
+	double		rows = ordered->rows;
 	Path		figures = {
 		.type = T_Path,
 		.parent = rel,
-		.pathtarget = rel->reltarget,
+		.pathtarget = target,
 		.param_info = param_info,
 		/* Workers do not get parameters of an outer query. */
-		.parallel_safe = rel->consider_parallel && is_parallel_safe(root, (Node *) distance),
-		.rows = param_info != NULL ? param_info->ppi_rows : rel->rows,
-		.pathkeys = list_make1(key),
+		.parallel_safe = rel->consider_parallel &&
+						 is_parallel_safe(root, (Node *) ordered->distance) &&
+						 is_parallel_safe(root, bound->count) &&
+						 is_parallel_safe(root, bound->offset),
+		.rows = rows,
+		.pathkeys = bound->as_found ? NIL : list_make1(unconstify(PathKey *, ordered->key)),
 	};
-	NodeDemand	demand = plan_demand(root, &figures, index);
+
+	price_scan(root, ordered, bound, &figures.startup_cost, &figures.total_cost);
+	/* Rows of a LIMIT are all paid for before the first one. */
+	if (bound->kind == NODE_LIMIT || bound->kind == NODE_TIES)
+	{
+		rows = Min(bound->wanted, rows);
+		figures.startup_cost += target->cost.per_tuple * rows;
+	}
+	figures.startup_cost += target->cost.startup;
+	figures.total_cost += target->cost.startup + target->cost.per_tuple * rows;
+	if (!ordered->enabled)
+		disable_path(&figures);
+	return make_node_path(&figures, ordered->index, ordered->distance, ordered->limits, bound);
+}
+
+Path *
+make_bounded_path(PlannerInfo *root, RelOptInfo *rel, const PathKey *key, const PathBound *bound,
+				  PathTarget *target)
+{
+	Path	   *best = NULL;
+	ListCell   *cell;
+
+	if (!bms_is_empty(rel->lateral_relids))
+		return NULL;
+	foreach(cell, planning_of(root)->ordered)
+	{
+		const OrderedRel *ordered = lfirst(cell);
+		Path	   *path;
+
+		if (ordered->rel != rel || ordered->key != key)
+			continue;
+		path = ordered_path(root, ordered, NULL, bound, target);
+		if (best == NULL || compare_path_costs(path, best, TOTAL_COST) < 0)
+			best = path;
+	}
+	return best;
+}
+
+/*
+ * Add an exact path of the node in the order of a distance, and remember what
+ * others can be made of. Tells what share of the index is within thresholds of
+ * the distance, if there are any.
+ */
+static void
+add_ordered_path(PlannerInfo *root, RelOptInfo *rel, const IndexOptInfo *index, OpExpr *distance,
+				 const PathKey *key, IndexShare *known)
+{
+	static const PathBound exact = {.kind = NODE_EXACT};
+	Planning   *planning = planning_of(root);
+	ParamPathInfo *param_info = get_baserel_parampathinfo(root, rel, rel->lateral_relids);
 	List	   *thresholds = thresholds_of(root, rel, param_info, distance);
+	OrderedRel	ordered = {
+		.rel = rel,
+		.index = index,
+		.priced = gpuann_examine(index),
+		.key = key,
+		.distance = distance,
+		.limits = threshold_limits(thresholds),
+		.demand.within = 1,
+		.rows = param_info != NULL ? param_info->ppi_rows : rel->rows,
+		.most = get_float8_infinity(),
+		.enabled = enable_indexscan,
+	};
 
 	if (thresholds != NIL)
 	{
 		double		share = threshold_share(root, index, distance, thresholds);
 
 		*known = (IndexShare) {.distance = distance, .share = share};
-		figures.rows = threshold_rows(root, rel, figures.rows, thresholds, share);
-		demand.within = Min(share, 1);
-		demand.passing = Min(figures.rows / Max(share * index->tuples, 1), 1);
+		ordered.rows = threshold_rows(root, rel, ordered.rows, thresholds, share);
+		ordered.demand.within = Min(share, 1);
+		/*
+		 * Beyond a threshold it does not go; and a scan without order is never
+		 * to be preferred, for it cannot end earlier.
+		 */
+		ordered.most = range_price(root, index, ordered.demand.within * index->tuples, 1);
 	}
-	plan_price(root, &figures, index, &demand);
-	/*
-	 * Beyond a threshold it does not go; and a scan without order is never to
-	 * be preferred, for it cannot end earlier.
-	 */
-	if (thresholds != NIL && enable_indexscan)
-	{
-		figures.total_cost = Min(figures.total_cost,
-								 range_price(root, index, demand.within * index->tuples, 1));
-		figures.startup_cost = Min(figures.startup_cost, figures.total_cost);
-	}
-	/*
-	 * A child's path that is priced for a LIMIT must not be drained, by a
-	 * Parallel Append that knows of no order.
-	 */
-	if (demand.kind == DEMAND_BOUND && rel->top_parent_relids != NULL)
-		figures.parallel_safe = false;
-	add_path(rel, make_node_path(&figures, index, distance, threshold_limits(thresholds),
-								 limit_is_planners(root) ? NODE_ORDERED_WHOLE : NODE_ORDERED));
+	ordered.demand.passing =
+		Min(ordered.rows / Max(ordered.demand.within * index->tuples, 1), 1);
+	price_scan(root, &ordered, &exact, &ordered.exact_startup, &ordered.exact_total);
+	add_path(rel, ordered_path(root, &ordered, param_info, &exact, rel->reltarget));
+	planning->ordered = lappend(planning->ordered,
+								memcpy(palloc(sizeof(OrderedRel)), &ordered, sizeof(OrderedRel)));
 }
 
 /*
@@ -233,6 +409,19 @@ clauses_to_test(const RelOptInfo *rel, Oid index, List *clauses)
 }
 
 /*
+ * Whether columns that are only for order reach nobody who reads them. What is
+ * marked as such in the plan of a scan has come there from the top of the
+ * query: nodes in between have one target list with the scan.
+ */
+static bool
+is_junk_unused(const PlannerInfo *root, const RelOptInfo *rel, NodeKind kind)
+{
+	return kind != NODE_RANGE && rel->reloptkind == RELOPT_BASEREL &&
+		   bms_membership(root->all_baserels) == BMS_SINGLETON && query_is_plain(root->parse) &&
+		   root->parse->limitOption == LIMIT_OPTION_COUNT && list_length(root->sort_pathkeys) == 1;
+}
+
+/*
  * The plan of a path.
  */
 static Plan *
@@ -240,16 +429,16 @@ plan_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *targets, L
 		  List *custom_plans)
 {
 	CustomScan *plan = makeNode(CustomScan);
+	List	   *oids = list_nth(path->custom_private, PATH_INDEX);
 
 	plan->scan.scanrelid = rel->relid;
 	plan->scan.plan.targetlist = targets;
-	plan->scan.plan.qual = extract_actual_clauses(
-		clauses_to_test(rel, linitial_oid(list_nth(path->custom_private, PATH_INDEX)), clauses),
-		false);
+	plan->scan.plan.qual =
+		extract_actual_clauses(clauses_to_test(rel, linitial_oid(oids), clauses), false);
 	plan->flags = path->flags;
-	plan->custom_private = list_nth(path->custom_private, PATH_INDEX);
-	plan->custom_exprs = lcons(list_nth(path->custom_private, PATH_DISTANCE),
-							   list_copy(list_nth(path->custom_private, PATH_LIMITS)));
+	plan->custom_private =
+		lappend_oid(list_copy(oids), is_junk_unused(root, rel, lsecond_oid(oids)));
+	plan->custom_exprs = list_copy_tail(path->custom_private, PATH_DISTANCE);
 	plan->methods = &gpuann_plan_methods;
 	return &plan->scan.plan;
 }
@@ -292,5 +481,7 @@ gpuann_plan_init(void)
 	RegisterCustomScanMethods(&gpuann_plan_methods);
 	prev_get_relation_info = get_relation_info_hook;
 	get_relation_info_hook = gpuann_get_relation_info;
-	plan_bound_init();
+	plan_limit_init();
+	plan_stream_init();
+	plan_group_init();
 }

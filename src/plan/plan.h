@@ -1,11 +1,10 @@
 /*
  * plan.h
- *		The plan node: paths and plans (paths.c), the distance that orders them
- *		(order.c), their prices (demand.c),
- *		thresholds of the distance (threshold.c, sample.c, range.c), execution
- *		(node.c), the bound above it (bound.c), gathering rows (gather.c),
- *		distances in its expressions (distance.c), nodes that ask the server
- *		together (siblings.c).
+ *		The plan node. Planning: paths of relations (paths.c), the distance that
+ *		orders them (order.c), queries with a LIMIT (limit.c, stream.c),
+ *		thresholds of the distance (threshold.c, sample.c, range.c). Execution:
+ *		node.c, gathering rows (gather.c), distances in expressions
+ *		(distance.c), nodes that ask the server together (group.c).
  */
 #ifndef GPUANN_PLAN_H
 #define GPUANN_PLAN_H
@@ -28,21 +27,32 @@
 /* Rows gathered whose tuples are kept, so that they are not fetched again. */
 #define GPUANN_KEPT_TUPLES	16
 
-/* What stands above a node. */
-typedef enum BoundKind
+/* Which rows a path or plan gives. */
+typedef enum NodeKind
 {
-	BOUND_NONE,					/* rows may be drained */
-	BOUND_SOFT,					/* a LIMIT, but some node between may want more rows than that */
-	BOUND_HARD					/* a LIMIT: no more rows are wanted */
-} BoundKind;
+	NODE_RANGE,					/* all within thresholds, in no order */
+	NODE_EXACT,					/* all, in the order of the distance */
+	NODE_LIMIT,					/* the nearest ones, as many as the LIMIT above wants */
+	NODE_TIES,					/* these, and all whose distance is that of the last */
+	NODE_STREAM					/* the nearest ones, as long as somebody asks */
+} NodeKind;
 
-/* What order the rows of a path or plan are wanted in. */
-typedef enum NodeOrder
+/* What a path is to give. */
+typedef struct PathBound
 {
-	NODE_UNORDERED,				/* in any: all within thresholds */
-	NODE_ORDERED,				/* in that of the distance */
-	NODE_ORDERED_WHOLE			/* the same, and no LIMIT above is a bound */
-} NodeOrder;
+	NodeKind	kind;
+	Node	   *count;			/* NODE_LIMIT, NODE_TIES: the LIMIT, */
+	Node	   *offset;			/* and its OFFSET or NULL */
+	double		wanted;			/* rows, as foreseen; 0: unknown, and not by a LIMIT alone */
+	bool		as_found;		/* rows may come in the order in which they are found */
+} PathBound;
+
+/* The LIMIT of a plan, as it computes it itself. */
+typedef struct NodeLimit
+{
+	ExprState  *count;			/* NULL: there is none */
+	ExprState  *offset;
+} NodeLimit;
 
 typedef struct GpuannNode
 {
@@ -51,21 +61,18 @@ typedef struct GpuannNode
 	/* the plan: set once */
 	Oid			index_oid;
 	OpExpr	   *distance;		/* indexed expression, operator, query */
-	List	   *limit_lists;	/* threshold_limits(): the operator's value of a row that passes is
-								 * at most the least of them */
-	bool		ordered;		/* rows are wanted in the order of the distance */
-	bool		unbounded;		/* no LIMIT above is a bound */
+	List	   *threshold_lists;	/* threshold_limits(): the operator's value of a row that
+									 * passes is at most the least of them */
+	NodeKind	kind;
+	bool		as_found;		/* rows may come in the order in which they are found */
+	bool		junk_is_unused; /* nothing reads columns that are only for order */
 	ExprState  *query;
-	List	   *limits;			/* NodeLimits of limit_lists */
+	List	   *thresholds;		/* NodeThresholds of these */
 	ExprState  *filter;			/* the plan's quals */
 	bool		filter_has_value;	/* the quals, as compiled, take the distance from caseValue */
 	bool		output_has_value;	/* and the target list */
 	bool		output_changed;	/* a column that nothing reads is NULL */
-	bool		takes_values;	/* node_take_values() was called */
-
-	/* the bound, from the plan tree */
-	BoundKind	bound;
-	LimitState *limit;
+	NodeLimit	limit;
 	MergeAppendState *merge;	/* takes a first row from this node and its siblings; or NULL */
 
 	/* opened */
@@ -84,8 +91,10 @@ typedef struct GpuannNode
 	FirstAnswer first;			/* asked for with those of its siblings */
 	bool		begun;
 	bool		in_order;		/* rows go through the operator's order */
-	uint64		wanted;			/* rows, of a hard bound; else 0 */
+	uint64		wanted;			/* rows, by the LIMIT; 0: there is none */
 	uint64		skipped;		/* of these, by the OFFSET */
+	uint64		given;			/* rows */
+	double		last_value;		/* of the last of them, near the end of NODE_TIES */
 	bool		in_steps;		/* rows are gathered as for the pages before this one (gather.c) */
 	double		expected;		/* share of the rows judged that passes, by the planner */
 	double		most_distance;	/* no row beyond it passes */
@@ -123,7 +132,76 @@ extern bool is_our_index(const IndexOptInfo *index);
  * and thresholds.
  */
 extern Path *make_node_path(const Path *figures, const IndexOptInfo *index, OpExpr *distance,
-							List *limits, NodeOrder order);
+							List *limits, const PathBound *bound);
+
+/*
+ * The cheapest path of the node that gives a relation's rows in the order of a
+ * key, within a bound. NULL: no index has that order, or may be used.
+ */
+extern Path *make_bounded_path(PlannerInfo *root, RelOptInfo *rel, const PathKey *key,
+							   const PathBound *bound, PathTarget *target);
+
+/* Have a path only where there is no other, as enable_indexscan = off says. */
+extern void disable_path(Path *path);
+
+/*
+ * What is known across the hooks of one planning: paths and expressions that
+ * were made by it and that nobody else has. It is no planner_hook's, because
+ * the library may be loaded while a session's first statement is planned.
+ */
+typedef struct Planning
+{
+	MemoryContext memory;		/* of one planning after the other; */
+	const PlannerGlobal *glob;	/* of this one */
+	List	   *ordered;		/* paths.c: OrderedRels */
+	List	   *streams;		/* stream.c: Streams */
+	struct Planning *next;
+	MemoryContextCallback forget;
+} Planning;
+
+extern Planning *planning_of(const PlannerInfo *root);
+
+/* ---- limit.c ---- */
+
+/* Install the hooks that plan queries with a LIMIT. */
+extern void plan_limit_init(void);
+
+/* Whether nothing but sorts stands between a query's rows and its LIMIT. */
+extern bool query_is_plain(const Query *query);
+
+/* Whether a query wants its nearest rows, as far as the query says. */
+extern bool query_is_limited(const PlannerInfo *root);
+
+/*
+ * A path that gives the rows of a base relation, its children or subquery in
+ * the order of a key, within a bound. NULL: there is none.
+ */
+extern Path *make_ordered_path(PlannerInfo *root, RelOptInfo *rel, const PathKey *key,
+							   const PathBound *bound, PathTarget *target);
+
+/* ---- stream.c ---- */
+
+/* Install the hook that follows streams through joins. */
+extern void plan_stream_init(void);
+
+/*
+ * The cheapest path of a join that keeps the order of a stream below it, or
+ * NULL.
+ */
+extern Path *find_stream(const PlannerInfo *root, const RelOptInfo *joinrel);
+
+/* ---- group.c ---- */
+
+/* Make a path of a group of nodes below a MergeAppend. */
+extern Path *make_group_path(MergeAppendPath *merge, const PathBound *bound);
+
+extern void plan_group_init(void);
+
+/*
+ * A node begins: ask for the first answers of all whose first rows its
+ * MergeAppend is going to want, in one request.
+ */
+extern void ask_with_siblings(GpuannNode *node);
 
 /* ---- order.c ---- */
 
@@ -132,27 +210,6 @@ extern Path *make_node_path(const Path *figures, const IndexOptInfo *index, OpEx
  * *distance: indexed expression, operator, query. NULL: it has not.
  */
 extern PathKey *ordering_key(PlannerInfo *root, const IndexOptInfo *index, OpExpr **distance);
-
-/* ---- demand.c ---- */
-
-/*
- * Whether the next LIMIT above the scans of a query level is one that the
- * planner makes, and no user wrote: then it is no bound.
- */
-extern bool limit_is_planners(const PlannerInfo *root);
-
-/*
- * What is wanted of an ordered path: without thresholds, of which the caller
- * knows.
- */
-extern NodeDemand plan_demand(const PlannerInfo *root, const Path *path, const IndexOptInfo *index);
-
-/* Have a path only where there is no other, as enable_indexscan = off says. */
-extern void disable_path(Path *path);
-
-/* Price a path of the node. */
-extern void plan_price(PlannerInfo *root, Path *path, const IndexOptInfo *index,
-					   const NodeDemand *demand);
 
 /* ---- threshold.c ---- */
 
@@ -272,27 +329,20 @@ extern bool node_judge(GpuannNode *node, ScanRow *row);
 /* Have the query, and what the scan asks for, if that was not done. */
 extern void node_prepare(GpuannNode *node);
 
-/* How many nodes were begun and not yet told what stands above them. */
-extern uint64 gpuann_nodes_without_bound;
-
-/* ---- bound.c ---- */
-
-/* Install the hook that tells nodes what stands above them. */
-extern void plan_bound_init(void);
-
-/* ---- siblings.c ---- */
+/* Compile a LIMIT: a list of count and offset, each of which may be NULL. */
+extern void node_begin_limit(NodeLimit *limit, List *expressions, PlanState *state);
 
 /*
- * A node begins: ask for the first answers of all whose first rows its
- * MergeAppend is going to want, in one request.
+ * How many rows a LIMIT wants, with those that it skips. 0: there is none, or
+ * it is too large to be one.
  */
-extern void ask_with_siblings(GpuannNode *node);
+extern uint64 node_read_limit(const NodeLimit *limit, ExprContext *context, uint64 *skipped);
 
 /* ---- gather.c ---- */
 
 /*
  * Gather the wanted rows by rounds of the graph. False: they are better found
- * exactly, by the stream that has begun.
+ * exactly, by the scan that has begun.
  */
 extern bool gather_rows(GpuannNode *node);
 
@@ -313,7 +363,7 @@ extern bool is_distance(Node *node, const OpExpr *distance);
  * column of the target list is only for order, and nothing above reads it, it
  * is NULL.
  */
-extern void node_take_values(GpuannNode *node, bool junk_is_unused);
+extern void node_take_values(GpuannNode *node);
 
 /* ---- explain.c ---- */
 

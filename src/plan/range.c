@@ -205,6 +205,7 @@ add_range_path(RangeSearch *search, Relids outer)
 	List	   *thresholds;
 	double		share;
 	Path		figures = {.type = T_Path};
+	static const PathBound range = {.kind = NODE_RANGE};
 
 	if (!is_readable(search->index))
 		return;
@@ -228,7 +229,7 @@ add_range_path(RangeSearch *search, Relids outer)
 	if (!enable_indexscan)
 		disable_path(&figures);
 	add_path(rel, make_node_path(&figures, search->index, search->distance,
-								 threshold_limits(thresholds), NODE_UNORDERED));
+								 threshold_limits(thresholds), &range));
 }
 
 /*

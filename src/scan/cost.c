@@ -85,8 +85,9 @@ static const StepPrices cuda_prices = {
 #define COST_NEVER	get_float8_infinity()
 
 /* What a price depends on. */
-typedef struct PricedIndex
+struct PricedIndex
 {
+	const RelOptInfo *rel;
 	double		rows;
 	double		pages;
 	double		table_pages;
@@ -99,7 +100,7 @@ typedef struct PricedIndex
 	double		probes;			/* of the first search */
 	bool		server;			/* answers now */
 	const StepPrices *step;
-} PricedIndex;
+};
 
 /*
  * Bytes of an indexed vector. 0: unknown.
@@ -140,6 +141,7 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 {
 	Relation	relation;
 
+	index->rel = info->rel;
 	index->rows = Max(info->tuples, 1);
 	index->pages = Max(info->pages, 1);
 	index->table_pages = Max(info->rel->pages, 1);
@@ -430,7 +432,9 @@ gather_price(const PricedIndex *index, const NodeDemand *demand, double *proposa
 
 		add_graph_round(index, &rounds, (uint32) ef);
 		price += likely * (rounds.price - before);
-		/* What the graph missed before a threshold, an exact pass finds. */
+		/* A round that goes beyond a threshold is the last. */
+		if (demand->within < 1 && rounds.ef > within)
+			return price;
 		likely = chance_of_fewer(Min(ef, within), demand->wanted, demand->passing);
 		ef = foreseen_ef(demand, ef);
 		room = scan_room_for(Max(ef, EXACT_NEXT_ROOM));
@@ -486,21 +490,29 @@ end_of_line(Cost startup, Cost price, double share)
 	return startup + (price - startup) / share;
 }
 
+const PricedIndex *
+gpuann_examine(const IndexOptInfo *info)
+{
+	PricedIndex *index = palloc(sizeof(PricedIndex));
+
+	examine_index(info, index);
+	return index;
+}
+
 /*
  * Price a scan by the node: as node.c has it run. gpuann.max_scan_tuples does
  * not make it cheaper: a scan that ends early is no way to read everything.
  */
 void
-gpuann_price(PlannerInfo *root, const IndexOptInfo *info, const NodeDemand *demand, Cost *startup,
-			 Cost *total)
+gpuann_price(PlannerInfo *root, const PricedIndex *examined, const NodeDemand *demand,
+			 Cost *startup, Cost *total)
 {
-	const RelOptInfo *rel = info->rel;
+	const RelOptInfo *rel = examined->rel;
 	bool		complete = gpuann_iterative_scan == GPUANN_ITERATIVE_COMPLETE;
-	PricedIndex index;
+	PricedIndex index = *examined;
 	double		within;
 	double		first;
 
-	examine_index(info, &index);
 	if (demand->within < 1 || bms_membership(root->all_baserels) == BMS_SINGLETON)
 		charge_no_more_than_others(&index, rel, demand->passing);
 	within = Min(Max(demand->within * index.rows, 1), index.rows);

@@ -30,12 +30,17 @@ typedef struct NodeDemand
 	double		passing;		/* share of those that pass all filters */
 } NodeDemand;
 
+/* What prices of an index depend on: read once, for it opens the index. */
+typedef struct PricedIndex PricedIndex;
+
+extern const PricedIndex *gpuann_examine(const IndexOptInfo *info);
+
 /*
  * Price a scan by the node: what is paid before its first row, and before its
  * last. Fetching rows from the table and evaluating the relation's filters is
  * in it, the target list is not.
  */
-extern void gpuann_price(PlannerInfo *root, const IndexOptInfo *info, const NodeDemand *demand,
+extern void gpuann_price(PlannerInfo *root, const PricedIndex *index, const NodeDemand *demand,
 						 Cost *startup, Cost *total);
 
 #endif							/* GPUANN_COST_H */

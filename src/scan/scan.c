@@ -192,6 +192,7 @@ scan_start(IndexScanDesc desc)
 {
 	GpuannScan *scan = desc->opaque;
 	Relation	index = desc->indexRelation;
+	ScanKind	kind = scan->wants.set ? scan->wants.kind : kind_as_set();
 	MemoryContext old;
 
 	/*
@@ -215,14 +216,14 @@ scan_start(IndexScanDesc desc)
 		.type = scan->type,
 		.memory = scan->memory,
 		.wants = scan->wants,
-		.kind = scan->wants.set ? scan->wants.kind : kind_as_set(),
+		.kind = kind,
 		.snapshot = desc->xs_snapshot,
 		.mirror.entry = -1,
 		.first = scan->first,
 		.order = {.next = next_by_distance, .source = desc},
 		.value_slot = NO_SLOT,
 		.first_ef = first_ef(index, &scan->wants),
-		.max_visited = gpuann_max_scan_tuples,
+		.max_visited = kind == SCAN_EXACT ? GPUANN_UNSET : gpuann_max_scan_tuples,
 		.heap_blocks = scan->heap_blocks,
 		.stats = {.any = true},
 	};
@@ -504,10 +505,10 @@ scan_peek(const GpuannScan *scan, double *distance)
 }
 
 /*
- * Have no more of the graph's answers.
+ * Have no more of the answer, nor of the graph.
  */
 void
-scan_end_graph(GpuannScan *scan)
+scan_end_answer(GpuannScan *scan)
 {
 	scan->next = scan->answer.count;
 	scan->answer.more = scan->answer.more && scan->stage != STAGE_GRAPH;

@@ -322,7 +322,7 @@ extern void scan_row_value(IndexScanDesc desc, ScanRow *row);
  * Have no more of the current answer and no further graph rounds: those behind
  * are too far.
  */
-extern void scan_end_graph(GpuannScan *scan);
+extern void scan_end_answer(GpuannScan *scan);
 
 /*
  * Error out if the table may have lost the row at desc->xs_heaptid, which an

@@ -319,6 +319,10 @@ scan_wants(GpuannNode *node)
 		wants.kind = SCAN_ORDERED;
 	else
 		wants.kind = SCAN_EXACT;
+	/* What a threshold excludes is not judged; in heap order it would be. */
+	if (node->wanted > 0 && node->filter != NULL && !node->bounded && !node->filter_has_value &&
+		(wants.kind == SCAN_GATHER || wants.kind == SCAN_EXACT))
+		wants.filter = (ScanFilter) {node_passes, node, node->css.ss.ss_currentRelation};
 	/*
 	 * Elsewhere the first answer is as broad as is set; so it is where rows
 	 * visited are limited, because the limit does not end a first answer.

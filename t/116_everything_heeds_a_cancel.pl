@@ -49,6 +49,9 @@ heeds('graph', "$nearest LIMIT 10");
 heeds('broad graph', "SELECT count(*) FROM ($nearest LIMIT 9000) s", 'SET gpuann.ef_search = 10000;');
 heeds('drain', "SELECT count(*) FROM ($nearest) s", "SET work_mem = '64MB';");
 heeds('exact', "SELECT count(*) FROM ($nearest) s", "SET work_mem = '64MB'; SET gpuann.exact = on;");
+heeds('judging in heap order', "SELECT id FROM items WHERE id % 5003 = 17 ORDER BY v <-> (SELECT vec(1, $dims)) LIMIT 10");
+heeds('judging in heap order, exact, in little memory', "SELECT id FROM items WHERE id % 3 < 1 ORDER BY v <-> (SELECT vec(1, $dims)) LIMIT 9000",
+	"SET gpuann.exact = on; SET work_mem = '64kB';");
 heeds('rows in any order', 'SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> (SELECT NULL::vector)) s');
 heeds('check', "SELECT gpuann_check('items_v', true)");
 heeds('stats', "SELECT live_rows FROM gpuann_stats('items_v')");

@@ -96,6 +96,8 @@ describe_scan(const GpuannNode *node, StringInfo line)
 					 " passed=" UINT64_FORMAT " pending=" UINT64_FORMAT " missed=%u",
 					 stats->ef, stats->graph_rounds, stats->exact_passes, stats->visited,
 					 node->judged, node->passed_count, stats->pending, tally->dropped);
+	if (stats->heap_order > 0)
+		appendStringInfo(line, " in_heap_order=" UINT64_FORMAT, stats->heap_order);
 	if (stats->probes > 0)
 		appendStringInfo(line, " probes=%u", stats->probes);
 	if (tally->why != FALLBACK_NONE)
@@ -128,6 +130,8 @@ explain_properties(const GpuannNode *node, const LastScan *stats, ExplainState *
 	ExplainPropertyUInteger("Gpuann Exact Passes", NULL, stats->exact_passes, es);
 	ExplainPropertyUInteger("Gpuann Visited", NULL, stats->visited, es);
 	ExplainPropertyUInteger("Gpuann Judged", NULL, node->judged, es);
+	if (stats->heap_order > 0)
+		ExplainPropertyUInteger("Gpuann In Heap Order", NULL, stats->heap_order, es);
 	ExplainPropertyUInteger("Gpuann Passed", NULL, node->passed_count, es);
 	ExplainPropertyUInteger("Gpuann Pending", NULL, stats->pending, es);
 	ExplainPropertyUInteger("Gpuann Missed", NULL, tally->dropped, es);

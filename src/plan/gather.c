@@ -126,13 +126,10 @@ gather_rows(GpuannNode *node)
 	return true;
 }
 
-/*
- * Whether a row of the stream passes: as it did when it was gathered, for quals
- * may be volatile.
- */
-static bool
-passes(GpuannNode *node, ScanRow *row)
+bool
+node_passes(void *caller, ScanRow *row)
 {
+	GpuannNode *node = caller;
 	const SlotSet *judged = node->scan->judged;
 
 	if (judged != NULL && slot_set_has(judged, row->slot))
@@ -161,7 +158,8 @@ next_streamed(GpuannNode *node, ScanRow *row, double *following)
 			scan_end_answer(node->scan);
 			continue;
 		}
-		if (!passes(node, row))
+		/* In heap order all were judged before the scan ranked them. */
+		if (node->scan->passing == NULL && !node_passes(node, row))
 			continue;
 		node->streamed++;
 		if (scan_peek(node->scan, following))

@@ -345,6 +345,10 @@ scan_wants(GpuannNode *node)
 	wants.ef = first_breadth(node, gpuann_effective_ef_search(node->index, lists), lists);
 	if (node->kind == NODE_RANGE)
 		wants.rows = (uint64) Min(2 * node->css.ss.ps.plan->plan_rows, ENGINE_MAX_SLOTS);
+	/* What a threshold excludes is not judged; in heap order it would be. */
+	if (node->wanted > 0 && node->filter != NULL && !node->bounded && !node->filter_has_value &&
+		(wants.kind == SCAN_GATHER || wants.kind == SCAN_EXACT))
+		wants.filter = (ScanFilter) {node_passes, node, node->css.ss.ss_currentRelation};
 	/*
 	 * Elsewhere the first answer is as broad as is set; so it is where rows
 	 * visited are limited, because the limit does not end a first answer.

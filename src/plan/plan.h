@@ -347,6 +347,12 @@ extern uint64 node_read_limit(const NodeLimit *limit, ExprContext *context, uint
 extern bool gather_rows(GpuannNode *node);
 
 /*
+ * Whether a row passes that the stream proposes or judges in advance, for a
+ * node: as it did when it was gathered, for quals may be volatile.
+ */
+extern bool node_passes(void *node, ScanRow *row);
+
+/*
  * The next row that passes, by distance: what the node's RowOrder takes rows
  * from.
  */

@@ -20,6 +20,7 @@
 #include "storage/bufmgr.h"
 
 #define FIRST_ROOM	1024
+#define CHOSEN_SLOTS 4096		/* slots of a search of chosen ones that are collected at a time */
 #define LEAST_AHEAD	64			/* slots whose vectors are worth being asked for beforehand */
 
 /* An exact search under way. */
@@ -506,6 +507,27 @@ page_listed_search(const PageQuery *query, const uint32 *slots, uint32 count,
 }
 
 /*
+ * Exact distances of slots that somebody chose.
+ */
+void
+page_chosen_search(const PageQuery *query, NextSlots next, void *state, const ExactRange *range,
+				   PageAnswer *answer)
+{
+	uint32	   *chosen = MemoryContextAlloc(query->memory, sizeof(uint32) * CHOSEN_SLOTS);
+	uint32		count;
+	ExactSearch search;
+
+	exact_begin(&search, query, range, CHOSEN_SLOTS, answer);
+	while ((count = next(state, chosen, CHOSEN_SLOTS)) > 0)
+	{
+		collect_listed(&search, chosen, count);
+		offer_collected(&search);
+	}
+	exact_end(&search);
+	pfree(chosen);
+}
+
+/*
  * Exact distances of the list entries from a position on.
  */
 bool
@@ -555,4 +577,38 @@ page_any_order(const PageQuery *query, uint32 after_slot, uint32 room, PageAnswe
 	answer->more = slot < query->bounds->next_fresh;
 	pfree(slots);
 	pfree(versions);
+}
+
+/*
+ * Show the live slots of node pages, with their rows.
+ */
+void
+page_live_rows(const PageQuery *query, TakeRows take, void *state)
+{
+	const IndexFormat *format = query->format;
+	PageRow    *rows = MemoryContextAlloc(query->memory, sizeof(PageRow) * format->nodes_per_page);
+	NodeOrder	order = {query, 0};
+	ReadAhead  *ahead = read_ahead_begin(query->index, NULL, next_node_block, &order);
+	uint32		end;
+
+	for (uint32 slot = 0; slot < query->bounds->next_fresh; slot = end)
+	{
+		uint32		count = 0;
+		Buffer		buffer = read_ahead_page(ahead, node_block(format, slot), PAGE_NODE, true);
+		Page		page = BufferGetPage(buffer);
+
+		CHECK_FOR_INTERRUPTS();
+		end = node_page_end(query, slot);
+		for (; slot < end && !PageIsNew(page); slot++)
+		{
+			const NodeRecord *node = node_record(format, page, slot);
+
+			if (NodeState(node) == NODE_LIVE)
+				rows[count++] = (PageRow) {slot, node->tid};
+		}
+		UnlockReleaseBuffer(buffer);
+		take(state, rows, count);
+	}
+	read_ahead_end(ahead);
+	pfree(rows);
 }

@@ -172,6 +172,26 @@ extern bool page_pending_slots(const PageQuery *query, uint64 from, uint32 **slo
 extern void page_listed_search(const PageQuery *query, const uint32 *slots, uint32 count,
 							   const ExactRange *range, PageAnswer *answer);
 
+/* A live slot and its row. */
+typedef struct PageRow
+{
+	uint32		slot;
+	ItemPointerData tid;
+} PageRow;
+
+/* Has the live rows of a node page shown, with no page locked. */
+typedef void (*TakeRows) (void *state, const PageRow *rows, uint32 count);
+
+/* Have all live rows shown, in slot order. */
+extern void page_live_rows(const PageQuery *query, TakeRows take, void *state);
+
+/* Gives the next slots, ascending, at most so many; 0: there are no more. */
+typedef uint32 (*NextSlots) (void *state, uint32 *slots, uint32 most);
+
+/* The nearest of a range among such slots that are live, exactly. */
+extern void page_chosen_search(const PageQuery *query, NextSlots next, void *state,
+							   const ExactRange *range, PageAnswer *answer);
+
 /*
  * Live slots after after_slot (NO_SLOT: from the first) in slot order, at
  * distance 0: the answer to a NULL query.

@@ -56,6 +56,7 @@ scan_finish(GpuannScan *scan)
 {
 	if (!scan->started)
 		return;
+	scan_judge_end(scan);
 	client_count_scan(scan->mirror, &scan->stats.tally);
 	last_scan = scan->stats;
 	scan->started = false;

@@ -26,6 +26,8 @@
 									 * as much as one more of ef, ... */
 #define PAGE_GRAPH_ROW_COST 25		/* ... and over pages, */
 #define PAGE_LIST_ROW_COST	60		/* of lists */
+#define JUDGE_ROW_COST		5		/* rows judged in heap order that cost as much as one
+									 * judged in order of distance */
 #define EXPECTED_WEIGHT		4		/* the share that the planner expects to pass counts as
 									 * if so many rows had passed */
 #define FIRST_EF_FACTOR		4		/* the first round of a caller that gathers rows is at
@@ -139,6 +141,27 @@ typedef enum ScanKind
 	SCAN_EXACT					/* exactly from the start */
 } ScanKind;
 
+/* A row that a scan proposes and its node record confirms. */
+typedef struct ScanRow
+{
+	double		distance;
+	double		value;			/* the operator's, if valued */
+	bool		valued;
+	uint32		slot;
+	ItemPointerData tid;
+} ScanRow;
+
+/*
+ * A caller's filter that may be evaluated for all rows before any is ranked:
+ * whether a row is there for the snapshot and passes. NULL: there is none.
+ */
+typedef struct ScanFilter
+{
+	bool		(*passes) (void *caller, ScanRow *row);
+	void	   *caller;
+	Relation	table;
+} ScanFilter;
+
 /* What a caller wants of a scan, instead of what the settings say. */
 typedef struct ScanWants
 {
@@ -148,6 +171,7 @@ typedef struct ScanWants
 	uint64		rows;			/* rows that are likely to be asked for; 0: unknown */
 	double		most_distance;	/* farther rows are not wanted; only exact rounds over pages leave
 								 * them out */
+	ScanFilter	filter;
 } ScanWants;
 
 /* What a scan is doing. */
@@ -191,6 +215,7 @@ typedef struct LastScan
 	uint32		probes;			/* lists that it searched, if the index has lists */
 	uint32		graph_rounds;
 	uint32		exact_passes;
+	uint64		heap_order;		/* rows judged in heap order */
 	uint64		queue_us;		/* at the server, before its engine began */
 	uint64		engine_us;
 	ScanTally	tally;
@@ -205,16 +230,6 @@ typedef struct FirstAnswer
 	uint64		changes;		/* client_changes() as it was asked for */
 	ServerAnswer answer;
 } FirstAnswer;
-
-/* A row that a scan proposes and its node record confirms. */
-typedef struct ScanRow
-{
-	double		distance;
-	double		value;			/* the operator's, if valued */
-	bool		valued;
-	uint32		slot;
-	ItemPointerData tid;
-} ScanRow;
 
 /* Rows by distance. */
 typedef struct ScanRows
@@ -243,6 +258,9 @@ typedef struct RowOrder
 	double		least;			/* the least value that rows still to come can have */
 	bool		drained;		/* no more rows come */
 } RowOrder;
+
+/* Slots whose rows passed the caller's filter, on disk beyond work_mem. */
+typedef struct PassingSlots PassingSlots;
 
 typedef struct GpuannScan
 {
@@ -277,6 +295,7 @@ typedef struct GpuannScan
 	bool		walks;			/* graph rounds are over pages from here on, though a server may be
 								 * asked */
 	int			max_visited;	/* gpuann.max_scan_tuples as set when the scan began */
+	PassingSlots *passing;		/* STAGE_EXACT: only these are ranked (scan_judge.c); NULL: all */
 	bool		compared_all;	/* an exact round has compared every row */
 	uint32		range_next;		/* the first slot that no range of STAGE_RANGE has had */
 	SlotSet    *emitted;		/* in STAGE_GRAPH and STAGE_VISITED */
@@ -329,6 +348,24 @@ extern void scan_end_answer(GpuannScan *scan);
  * old snapshot should see.
  */
 extern void check_row_age(IndexScanDesc desc);
+
+/*
+ * Whether an exact round had better wait until all rows are judged: there is a
+ * filter, and most rows are likely to be judged, or fewer passed than expected.
+ */
+extern bool scan_should_judge(const GpuannScan *scan);
+
+/*
+ * Judge the rows of the index in the order of the table; from here on exact
+ * rounds rank those that passed. It does nothing where that cannot be.
+ */
+extern void scan_judge(GpuannScan *scan);
+
+/* The nearest of a range among the rows that passed. */
+extern void scan_rank_passing(GpuannScan *scan, const ExactRange *range, PageAnswer *answer);
+
+/* Forget which passed, before the scan's memory is reset: files may be open. */
+extern void scan_judge_end(GpuannScan *scan);
 
 /* Go on to further answers. False: there are no more rows. */
 extern bool scan_next_round(GpuannScan *scan);

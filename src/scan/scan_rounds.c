@@ -266,9 +266,11 @@ exact_round(GpuannScan *scan, bool first)
 {
 	bool		beyond_last = first && scan->kind == SCAN_ORDERED && scan->last.set;
 	ExactRange	range = {.beyond = beyond_last ? scan->last : scan->cursor,
-						 .skip = scan->emitted,
-						 .room = scan->room};
+						 .skip = scan->emitted};
 
+	if (scan_should_judge(scan))
+		scan_judge(scan);
+	range.room = scan->room;
 	if (scan->wants.set && !isinf(scan->wants.most_distance))
 		range.until = (SearchBound){true, scan->wants.most_distance, NO_SLOT};
 	scan->round_cursor = scan->cursor;

@@ -259,7 +259,7 @@ is_for_server(const GpuannScan *scan, SearchMethod method, const ExactRange *ran
 {
 	if (method == METHOD_GRAPH)
 		return scan->ask_server && !scan->walks;
-	return scan->ask_server && range->most == 0;
+	return scan->ask_server && range->most == 0 && scan->passing == NULL;
 }
 
 /*
@@ -281,6 +281,8 @@ source_ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactR
 			page_lists_round(&scan->query, &scan->round, &pages);
 		else if (method == METHOD_GRAPH)
 			page_walk_round(&scan->query, &scan->walk, &scan->round, &pages);
+		else if (scan->passing != NULL)
+			scan_rank_passing(scan, range, &pages);
 		else
 			page_exact_search(&scan->query, range, &pages);
 		take_pages(scan, &pages, answer);

@@ -1,0 +1,157 @@
+# A filter of which far fewer rows pass than the planner expects has all rows judged in the order of the table, and only those that pass ranked. The
+# rows are those of a sequential scan: after deletes and updates, HOT and not, beside VACUUM and writers, in cursors, with little work_mem, of every
+# element type and metric, however many rows pass and wherever they lie. I2, I4.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use GpuannTest;
+use PgSession;
+use Test::More;
+
+my ($rows, $dims) = (6000, 16);
+my $node = new_node('heap', conf => [ 'gpuann.server = off', 'jit = off', 'max_parallel_workers_per_gather = 0' ]);
+
+# Filters; the planner expects a third, or a two-hundredth of the rows to pass.
+my %filters = (
+	few => 'id % 1999 < 2',
+	one => 'id % 5003 = 17',
+	none => 'id % 10 < 0',
+	half => 'id % 1000 = any (ARRAY(SELECT generate_series(0, 499)))');
+
+make_data($node, $rows, $dims, no_index => 1);
+$node->safe_psql('postgres', qq{
+	ALTER TABLE items ADD n int DEFAULT 0;
+	ALTER TABLE items SET (fillfactor = 50);
+	VACUUM FULL items;
+	CREATE INDEX items_v ON items USING gpuann (v vector_l2_ops);
+	ANALYZE items});
+
+my $query = $node->safe_psql('postgres', "SELECT vec(100007, $dims)");
+my $ours = 'SET enable_seqscan = off; SET enable_sort = off;';
+my $theirs = 'SET enable_indexscan = off; SET gpuann.plan_node = off;';
+
+sub nearest
+{
+	my ($filter, $limit, $offset) = @_;
+	return "SELECT id, n FROM items WHERE $filter ORDER BY v <-> '$query' LIMIT $limit OFFSET " . ($offset // 0);
+}
+
+# Whether rows were ranked after all had been judged: fewer were compared by the exact pass than there are.
+sub judged_first
+{
+	my ($filter, $settings) = @_;
+	my $plan = $node->safe_psql('postgres', "$ours $settings EXPLAIN (ANALYZE, TIMING OFF) " . nearest($filter, 10));
+	return $plan =~ /in_heap_order=\d+/ ? 'yes' : $plan;
+}
+
+sub same_rows
+{
+	my ($when) = @_;
+
+	foreach my $name (sort keys %filters)
+	{
+		foreach my $settings ('', "SET work_mem = '64kB';", 'SET gpuann.exact = on;')
+		{
+			my $statements = join(';', map { nearest($filters{$name}, @$_) } [1], [10], [50], [3000], [ 20, 30 ]);
+
+			is($node->safe_psql('postgres', "$ours $settings $statements"), $node->safe_psql('postgres', "$theirs $statements"),
+				"$when: $name, $settings as the sequential scan");
+		}
+	}
+}
+
+same_rows('new');
+is(judged_first($filters{$_}, ''), 'yes', "$_: judged in heap order") foreach qw(few one none);
+is(judged_first($filters{one}, 'SET gpuann.exact = on;'), 'yes', 'exact: judged in heap order');
+unlike(judged_first('id > 10', ''), qr/^yes/, 'a filter that most rows pass: judged in order of distance');
+
+# Filters with the distance, or a threshold of it, are evaluated where that is known.
+foreach my $filter ("id % 1999 < 2 AND v <-> '$query' < 100", "id % 1999 < 2 AND v <-> '$query' > 0.1")
+{
+	is($node->safe_psql('postgres', "$ours " . nearest($filter, 10)), $node->safe_psql('postgres', "$theirs " . nearest($filter, 10)), "with the distance: $filter");
+	unlike(judged_first($filter, ''), qr/^yes/, 'not judged in heap order');
+}
+
+# HOT updates, others, deletes, rows that nobody sees any more, and slots that are used again.
+$node->safe_psql('postgres', "UPDATE items SET n = 1 WHERE id % 3 = 0; UPDATE items SET n = n + 1 WHERE id % 6 = 0");
+same_rows('HOT updates');
+$node->safe_psql('postgres', "UPDATE items SET v = vec(id + 50000, $dims) WHERE id % 7 = 0; DELETE FROM items WHERE id % 11 = 0");
+same_rows('updates and deletes');
+$node->safe_psql('postgres', 'VACUUM items');
+fill_rows($node, $rows + 1, $rows + 2000, $dims);
+same_rows('slots used again');
+$node->safe_psql('postgres', 'UPDATE items SET id = id + 100000 WHERE id > 6000 AND id % 2 = 0');
+same_rows('rows that are not linked');
+
+# A snapshot that is older than all that: a cursor's rows are its own, before, between and after.
+my $cursor = PgSession->new($node);
+my $filter = $filters{few};
+my $asked = nearest($filter, 100);
+my $expected = $node->safe_psql('postgres', "$theirs $asked");
+
+my $fresh = 40000;
+foreach my $mode ('', 'SET gpuann.exact = on;')
+{
+	$expected = $node->safe_psql('postgres', "$theirs $asked");
+	$fresh += 500;
+	$cursor->rows("RESET ALL; $ours $mode SET work_mem = '64kB'; BEGIN ISOLATION LEVEL REPEATABLE READ; DECLARE c CURSOR FOR $asked; DECLARE late CURSOR FOR $asked");
+	my $first = $cursor->rows('FETCH 2 FROM c');
+	$node->safe_psql('postgres', "UPDATE items SET n = n + 1, v = vec(id + 7, $dims) WHERE $filter; DELETE FROM items WHERE id % 5 = 0; VACUUM items; INSERT INTO items SELECT i, vec(i, $dims), 9 FROM generate_series($fresh, $fresh + 499) i");
+	is(join("\n", $first, $cursor->rows('FETCH ALL FROM c')), $expected, "$mode a cursor that was begun");
+	is($cursor->rows('FETCH ALL FROM late'), $expected, "$mode a cursor that was not");
+	$cursor->rows('COMMIT');
+}
+same_rows('after cursors');
+
+# Interrupted, begun again, and by prepared statements.
+my $lateral = "SELECT g, x.id FROM generate_series(1, 6) g, LATERAL (SELECT id, v FROM items WHERE id % 1999 < g ORDER BY v <-> vec(g, $dims) LIMIT 3) x ORDER BY g, x.v <-> vec(g, $dims)";
+
+is($node->safe_psql('postgres', "$ours SET work_mem = '64kB'; $lateral"), $node->safe_psql('postgres', "$theirs $lateral"), 'rescans');
+$cursor->rows("RESET ALL; $ours PREPARE p(int, int) AS SELECT id FROM items WHERE id % 1999 < \$1 ORDER BY v <-> '$query' LIMIT \$2; SET plan_cache_mode = force_generic_plan");
+foreach my $of (1, 3, 9)
+{
+	is($cursor->rows("EXECUTE p($of, 5)"), $node->safe_psql('postgres', "$theirs SELECT id FROM items WHERE id % 1999 < $of ORDER BY v <-> '$query' LIMIT 5"), "prepared: $of");
+}
+$cursor->rows("BEGIN; SAVEPOINT s; DECLARE c CURSOR FOR $asked; SET LOCAL work_mem = '64kB'; FETCH 1 FROM c; ROLLBACK TO s; COMMIT");
+pass('a subtransaction that is rolled back closes what it opened');
+my ($rc, $out, $err) = $node->psql('postgres', "$ours SELECT id FROM items WHERE 1 / (id - 4001) IS NULL AND id % 1999 < 2 ORDER BY v <-> '$query' LIMIT 10");
+like($err, qr/division by zero/, 'an error of the filter is the statement\'s');
+unlike($err, qr/WARNING/, '... and leaves nothing behind');
+
+# Beside writers and VACUUM the answers of one snapshot agree.
+foreach my $round (1 .. 15)
+{
+	my $session = PgSession->new($node);
+
+	$session->rows("$ours SET work_mem = '64kB'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
+	$node->safe_psql('postgres', "UPDATE items SET n = n + 1 WHERE id % 4 = $round % 4; UPDATE items SET v = vec(id + $round, $dims) WHERE id % 50 = $round; DELETE FROM items WHERE id % 97 = $round; VACUUM items");
+	fill_rows($node, 20000 + 100 * $round, 20099 + 100 * $round, $dims);
+	my $mine = $session->rows(nearest($filters{few}, 20));
+	$session->rows("SET LOCAL enable_seqscan = on; SET LOCAL enable_sort = on; SET LOCAL enable_indexscan = off; SET LOCAL gpuann.plan_node = off");
+	is($mine, $session->rows(nearest($filters{few}, 20)), "beside writers, $round: one snapshot");
+	$session->rows('COMMIT');
+}
+check_index($node, 'everything done');
+
+# Every type and metric.
+foreach my $case ([ 'vector', 'vector_l2_ops', '<->' ], [ 'vector', 'vector_ip_ops', '<#>' ], [ 'vector', 'vector_cosine_ops', '<=>' ], [ 'vector', 'vector_l1_ops', '<+>' ],
+	[ 'halfvec', 'halfvec_l2_ops', '<->' ], [ 'halfvec', 'halfvec_ip_ops', '<#>' ], [ 'halfvec', 'halfvec_cosine_ops', '<=>' ], [ 'halfvec', 'halfvec_l1_ops', '<+>' ],
+	[ 'bit', 'bit_hamming_ops', '<~>' ], [ 'bit', 'bit_jaccard_ops', '<%>' ])
+{
+	my ($type, $class, $operator) = @$case;
+	my $length = $type eq 'bit' ? 64 : $dims;
+	my $value = $type eq 'bit' ? 'hashint8extended(id, 3)::bit(64)' : "vec(id, $dims)::$type($dims)";
+	my $of = $type eq 'bit' ? 'hashint8extended(77777, 3)::bit(64)' : "vec(77777, $dims)::$type($dims)";
+	my $ask = "SELECT v $operator (SELECT $of) FROM typed WHERE id % 997 < 3 ORDER BY 1 LIMIT 15";
+
+	$node->safe_psql('postgres', "DROP TABLE IF EXISTS typed; CREATE TABLE typed AS SELECT id, $value AS v FROM generate_series(1, 3000) id;
+		ALTER TABLE typed ALTER v TYPE $type($length); CREATE INDEX typed_v ON typed USING gpuann (v $class); ANALYZE typed");
+	my $plan = $node->safe_psql('postgres', "$ours EXPLAIN (ANALYZE, TIMING OFF) $ask");
+	like($plan, qr/in_heap_order=/, "$class: judged in heap order");
+	is($node->safe_psql('postgres', "$ours $ask"), $node->safe_psql('postgres', "$theirs $ask"), "$class: as the sequential scan");
+}
+$node->stop;
+done_testing();

@@ -24,8 +24,8 @@
 
 #include <libpq-fe.h>
 
-#define MOST_CLIENTS	1024
-#define MOST_DIMS		16000
+#define MAX_CLIENTS	1024
+#define DIMS_MAX		16000
 #define BINARY			1
 
 typedef struct Part				/* of a thread */
@@ -36,9 +36,9 @@ typedef struct Part				/* of a thread */
 	uint64_t	answered;
 } Part;
 
-static PGconn *connections[MOST_CLIENTS];
-static Part parts[MOST_CLIENTS];
-static char parameter[4 + 4 * MOST_DIMS];
+static PGconn *connections[MAX_CLIENTS];
+static Part parts[MAX_CLIENTS];
+static char parameter[4 + 4 * DIMS_MAX];
 static int	parameter_bytes;
 static uint64_t queries_each = UINT64_MAX;
 static double until = 0;		/* 0: no end */
@@ -70,7 +70,7 @@ read_vector(const char *text)
 	uint16_t	head[2] = {0, 0};
 	int			dims = 0;
 
-	for (const char *at = text + 1; *text == '[' && *at != '\0' && dims < MOST_DIMS; dims++)
+	for (const char *at = text + 1; *text == '[' && *at != '\0' && dims < DIMS_MAX; dims++)
 	{
 		char	   *end;
 		float		element = strtof(at, &end);
@@ -140,8 +140,8 @@ static void *
 run(void *arg)
 {
 	Part	   *part = arg;
-	struct pollfd polled[MOST_CLIENTS];
-	uint64_t	asked[MOST_CLIENTS];
+	struct pollfd polled[MAX_CLIENTS];
+	uint64_t	asked[MAX_CLIENTS];
 	int			busy = part->count;
 
 	for (int i = 0; i < part->count; i++)
@@ -215,7 +215,7 @@ main(int argc, char **argv)
 					NULL);
 		}
 	}
-	if (file == NULL || parameter_bytes == 0 || clients < 1 || clients > MOST_CLIENTS ||
+	if (file == NULL || parameter_bytes == 0 || clients < 1 || clients > MAX_CLIENTS ||
 		threads < 1 || threads > clients || (seconds <= 0 && queries_each == UINT64_MAX))
 		die("what is to be asked, by how many, for how long?", NULL);
 	for (int i = 0; i < clients; i++)

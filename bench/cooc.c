@@ -183,7 +183,7 @@ main(int argc, char **argv)
 	uint32_t	parts = argc > 2 ? (uint32_t) atoi(argv[2]) : 16;
 
 	rows -= rows % QUANTIZER_BLOCK;
-	if (rows < QUANTIZER_BLOCK || parts < COOC_LENGTH || parts > COOC_MOST_PARTS)
+	if (rows < QUANTIZER_BLOCK || parts < COOC_LENGTH || parts > COOC_MAX_PARTS)
 	{
 		fprintf(stderr, "usage: cooc [rows] [parts]\n");
 		return 1;

@@ -16,12 +16,12 @@
 
 #include "engine_run/run.h"
 
-#define MOST_QUERIES	10000u	/* of the file */
-#define MOST_BATCH		100000u	/* queries at once: those of the file, again and again */
+#define MAX_QUERIES	10000u	/* of the file */
+#define BATCH_QUERIES_MAX		100000u	/* queries at once: those of the file, again and again */
 #define WARM_UPS		10
-#define LEAST_RUNS		10
-#define MOST_RUNS		200
-#define RUN_SECONDS		0.3		/* of one figure: more runs than LEAST_RUNS as long as they take
+#define MIN_RUNS		10
+#define MAX_RUNS		200
+#define RUN_SECONDS		0.3		/* of one figure: more runs than MIN_RUNS as long as they take
 								 * less */
 
 Settings	set = {
@@ -47,8 +47,8 @@ count_wake(void *arg)
 static double
 run_batch(EngineQuery *queries, uint32_t count)
 {
-	static EngineQuery *all[MOST_BATCH];
-	static EngineQuery *done[MOST_BATCH];
+	static EngineQuery *all[BATCH_QUERIES_MAX];
+	static EngineQuery *done[BATCH_QUERIES_MAX];
 	EngineError error = {0};
 	uint32_t	left = count;
 	double		start;
@@ -61,7 +61,7 @@ run_batch(EngineQuery *queries, uint32_t count)
 	{
 		uint32_t	n;
 
-		must(ops->poll(engine, done, MOST_BATCH, &n, &error), &error, "poll");
+		must(ops->poll(engine, done, BATCH_QUERIES_MAX, &n, &error), &error, "poll");
 		left -= n;
 	}
 	return now() - start;
@@ -104,18 +104,18 @@ typedef struct Spread
 static Spread
 measure(EngineQuery *queries, uint32_t batch)
 {
-	static double seconds[MOST_RUNS];
-	static double inside[MOST_RUNS];
-	static double queued[MOST_RUNS];
+	static double seconds[MAX_RUNS];
+	static double inside[MAX_RUNS];
+	static double queued[MAX_RUNS];
 	uint32_t	at = 0;
 	double		total = 0;
 	Spread		spread = {0};
 
-	for (uint32_t run = 0; run < WARM_UPS + MOST_RUNS; run++)
+	for (uint32_t run = 0; run < WARM_UPS + MAX_RUNS; run++)
 	{
 		double		taken;
 
-		if (at + batch > MOST_BATCH)
+		if (at + batch > BATCH_QUERIES_MAX)
 			at = 0;
 		if (set.cold)
 			read_all_rows(&queries[at]);
@@ -128,7 +128,7 @@ measure(EngineQuery *queries, uint32_t batch)
 			total += taken;
 		}
 		at += batch;
-		if (spread.runs >= LEAST_RUNS && total > RUN_SECONDS)
+		if (spread.runs >= MIN_RUNS && total > RUN_SECONDS)
 			break;
 	}
 	qsort(seconds, spread.runs, sizeof(double), compare_doubles);
@@ -200,35 +200,35 @@ until_woken(EngineQuery *queries)
 static void
 report_ef(EngineQuery *queries, const SearchResult *truth, uint32_t ef)
 {
-	static uint32_t rounds[MOST_QUERIES];
+	static uint32_t rounds[MAX_QUERIES];
 	double		expanded = 0,
 				distances = 0,
 				iterations = 0;
 
-	for (uint32_t i = 0; i < MOST_BATCH; i++)
+	for (uint32_t i = 0; i < BATCH_QUERIES_MAX; i++)
 	{
 		queries[i].method = METHOD_GRAPH;
 		queries[i].ef = ef;
 		queries[i].seeds = set.seeds;
 	}
-	run_batch(queries, MOST_QUERIES);
-	for (uint32_t i = 0; i < MOST_QUERIES; i++)
+	run_batch(queries, MAX_QUERIES);
+	for (uint32_t i = 0; i < MAX_QUERIES; i++)
 	{
 		expanded += queries[i].counters.expanded;
 		distances += queries[i].counters.distances;
 		iterations += queries[i].counters.iterations;
 		rounds[i] = queries[i].counters.iterations;
 	}
-	qsort(rounds, MOST_QUERIES, sizeof(uint32_t), compare_counts);
+	qsort(rounds, MAX_QUERIES, sizeof(uint32_t), compare_counts);
 	printf(
 		"\nef %u: recall@1 %.4f, recall@%u %.4f; rows expanded %.1f, rounds %.1f, distances %.0f a query; woken after %.0f us\n\n",
 		ef, recall_at(queries, truth, set.k, 1), set.k, recall_at(queries, truth, set.k, set.k),
-		expanded / MOST_QUERIES, iterations / MOST_QUERIES, distances / MOST_QUERIES,
+		expanded / MAX_QUERIES, iterations / MAX_QUERIES, distances / MAX_QUERIES,
 		until_woken(queries) * 1e6);
 	printf("rounds of the least query, of 1, 10, 50, 90, 99 and 99.9 in 100, and of the last: %u, %u, %u, %u, %u, %u, %u, %u\n\n",
-		   rounds[0], rounds[MOST_QUERIES / 100], rounds[MOST_QUERIES / 10],
-		   rounds[MOST_QUERIES / 2], rounds[MOST_QUERIES / 10 * 9], rounds[MOST_QUERIES / 100 * 99],
-		   rounds[MOST_QUERIES / 1000 * 999], rounds[MOST_QUERIES - 1]);
+		   rounds[0], rounds[MAX_QUERIES / 100], rounds[MAX_QUERIES / 10],
+		   rounds[MAX_QUERIES / 2], rounds[MAX_QUERIES / 10 * 9], rounds[MAX_QUERIES / 100 * 99],
+		   rounds[MAX_QUERIES / 1000 * 999], rounds[MAX_QUERIES - 1]);
 	printf(
 		"| batch | median us | least | nine in ten | queued | in the engine | queries/s | runs |\n|---|---|---|---|---|---|---|---|\n");
 	for (uint32_t i = 0; i < set.nbatches; i++)
@@ -247,7 +247,7 @@ numbers(char *text, uint32_t *out)
 {
 	uint32_t	count = 0;
 
-	for (char *word = strtok(text, ","); word != NULL && count < MOST_LIST;
+	for (char *word = strtok(text, ","); word != NULL && count < MAX_LIST;
 		 word = strtok(NULL, ","))
 		out[count++] = (uint32_t) atoi(word);
 	return count;
@@ -326,11 +326,11 @@ parse(int argc, char **argv)
 			case 'k': set.k = (uint32_t) atoi(optarg); break;
 			default: usage();
 		}
-	if (set.base == NULL || set.query == NULL || set.truths > MOST_QUERIES ||
+	if (set.base == NULL || set.query == NULL || set.truths > MAX_QUERIES ||
 		set.more >= set.rows || set.candidates > set.rows || set.dead > 100)
 		usage();
 	for (uint32_t i = 0; i < set.nbatches; i++)
-		if (set.batches[i] == 0 || set.batches[i] > MOST_BATCH)
+		if (set.batches[i] == 0 || set.batches[i] > BATCH_QUERIES_MAX)
 			usage();
 }
 
@@ -353,7 +353,7 @@ int
 main(int argc, char **argv)
 {
 	EngineConfig config = {.device = -1, .wake = count_wake};
-	EngineQuery *queries = need(calloc(MOST_BATCH, sizeof(EngineQuery)));
+	EngineQuery *queries = need(calloc(BATCH_QUERIES_MAX, sizeof(EngineQuery)));
 	EngineError error = {0};
 	EngineMemory memory;
 	EngineInfo	info;
@@ -379,24 +379,24 @@ main(int argc, char **argv)
 		   memory.context / 1048576.0, memory.vectors / 1048576.0, memory.graph / 1048576.0,
 		   memory.norms / 1048576.0, memory.state / 1048576.0);
 	bytes = engine_vector_bytes(set.type, set.dims);
-	vectors = read_file(set.query, bytes * MOST_QUERIES);
-	results = need(calloc((size_t) MOST_BATCH * set.k, sizeof(SearchResult)));
-	truth = need(calloc((size_t) MOST_QUERIES * set.k, sizeof(SearchResult)));
+	vectors = read_file(set.query, bytes * MAX_QUERIES);
+	results = need(calloc((size_t) BATCH_QUERIES_MAX * set.k, sizeof(SearchResult)));
+	truth = need(calloc((size_t) MAX_QUERIES * set.k, sizeof(SearchResult)));
 	if (set.filter > 0)
 		filter = make_filter();
-	for (uint32_t i = 0; i < MOST_BATCH; i++)
+	for (uint32_t i = 0; i < BATCH_QUERIES_MAX; i++)
 	{
 		queries[i].mirror = mirror;
 		queries[i].method = METHOD_EXACT;
 		queries[i].k = set.k;
-		queries[i].vector = vectors + i % MOST_QUERIES * bytes;
-		queries[i].results = truth + (size_t) (i % MOST_QUERIES) * set.k;
+		queries[i].vector = vectors + i % MAX_QUERIES * bytes;
+		queries[i].results = truth + (size_t) (i % MAX_QUERIES) * set.k;
 		queries[i].filter = filter;
 		queries[i].filter_slots = filter != NULL ? set.rows : 0;
 	}
 	printf("* true nearest rows of %u queries: %.2f s\n", set.truths,
 		   run_batch(queries, set.truths));
-	for (uint32_t i = 0; i < MOST_BATCH; i++)
+	for (uint32_t i = 0; i < BATCH_QUERIES_MAX; i++)
 		queries[i].results = results + (size_t) i * set.k;
 	for (uint32_t i = 0; i < set.nefs; i++)
 		report_ef(queries, truth, set.efs[i]);

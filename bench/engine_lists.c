@@ -48,7 +48,7 @@ static uint32_t dims;
 static uint32_t queries = 10000;
 static uint32_t lists = 1000;
 static uint32_t near;			/* rows that the others are near to; 0: they stay */
-static uint32_t most_probes = UINT32_MAX;
+static uint32_t max_list_probes = UINT32_MAX;
 static bool fine;				/* one number of probes between two powers of two */
 static int	threads = 2;
 static Metric metric = METRIC_L2;
@@ -313,7 +313,7 @@ measure_quantizer(const Quantizing *by)
 	printf("| codes | probes | re-rank | recall@10 | codes a query | measured | k/s | k/s of a "
 		   "processor | 64, us | 256, us | 1,024, us | 10,000, us | alone, us |\n"
 		   "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
-	for (uint32_t probes = 1; probes <= lists && probes <= most_probes;
+	for (uint32_t probes = 1; probes <= lists && probes <= max_list_probes;
 		 probes = next_probes(probes))
 		if (measure(by, probes, by->rerank) > 0.995)
 			break;
@@ -342,7 +342,7 @@ read_arguments(int argc, char **argv)
 		else if (strcmp(argv[i], "--threads") == 0)
 			threads = atoi(value);
 		else if (strcmp(argv[i], "--probes") == 0)
-			most_probes = (uint32_t) atoi(value);
+			max_list_probes = (uint32_t) atoi(value);
 		else if (strcmp(argv[i], "--only") == 0)
 			only = value;
 		else if (strcmp(argv[i], "--engine-library") == 0)

@@ -24,8 +24,8 @@
 #include "program.h"
 
 #define WARM_UPS	10
-#define LEAST_RUNS	10
-#define MOST_RUNS	200
+#define MIN_RUNS	10
+#define MAX_RUNS	200
 #define RUN_SECONDS 0.4
 #define CENTRES		1000
 #define SLICE		65536u
@@ -189,14 +189,14 @@ sum_of(EngineQuery *const *all, uint32_t count)
 static void
 measure(EngineQuery **all, uint32_t count)
 {
-	double		times[MOST_RUNS];
+	double		times[MAX_RUNS];
 	uint32_t	runs = 0;
 	double		spent = 0,
 				middle;
 
 	for (int i = 0; i < WARM_UPS; i++)
 		call(all, count);
-	while (runs < LEAST_RUNS || (runs < MOST_RUNS && spent < RUN_SECONDS))
+	while (runs < MIN_RUNS || (runs < MAX_RUNS && spent < RUN_SECONDS))
 	{
 		times[runs] = call(all, count);
 		spent += times[runs++];

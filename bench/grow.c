@@ -23,7 +23,7 @@
 #include "program.h"
 
 #define K			10
-#define MOST_EFS	8
+#define MAX_EFS	8
 #define DIRECTIONS	14			/* of a cluster's rows; the other noise is half as large */
 
 static uint32_t rows = 200000,
@@ -33,7 +33,7 @@ static uint32_t rows = 200000,
 			batch = 2000,
 			nqueries = 2000,
 			room;
-static uint32_t efs[MOST_EFS] = {10, 20, 40},
+static uint32_t efs[MAX_EFS] = {10, 20, 40},
 			nefs = 3;
 static bool by_cluster = true;
 static const char *part = "";	/* all */
@@ -251,7 +251,7 @@ parse(int argc, char **argv)
 		}
 	if (optind < argc)
 		nefs = 0;
-	for (; optind < argc && nefs < MOST_EFS; optind++)
+	for (; optind < argc && nefs < MAX_EFS; optind++)
 		efs[nefs++] = (uint32_t) atoi(argv[optind]);
 	if (start == 0 || start > rows || batch == 0 || nqueries == 0 || clusters == 0)
 	{

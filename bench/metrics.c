@@ -28,7 +28,7 @@
 #include "engine/distance.h"
 
 #define QUERIES		1000u
-#define MOST_K		20u
+#define K_MAX		20u
 #define DEGREE		32			/* m 16 */
 #define EF_CONSTRUCTION 64
 #define GROWN_START	2000u
@@ -288,10 +288,10 @@ ask(const DataSet *set, const char *vectors, SearchMethod method, uint32_t ef,
 	{
 		queries[i] = (EngineQuery){.mirror = mirror,
 								   .method = method,
-								   .k = MOST_K,
+								   .k = K_MAX,
 								   .ef = ef,
 								   .vector = vectors + (size_t) (set->rows + i) * row_bytes(set),
-								   .results = results + (size_t) i * MOST_K};
+								   .results = results + (size_t) i * K_MAX};
 		all[i] = &queries[i];
 	}
 	must(ops->submit(engine, all, QUERIES, &error), &error, "submit");
@@ -342,10 +342,10 @@ recall_at(const SearchResult *results, const SearchResult *truth, uint32_t k)
 	for (uint32_t i = 0; i < QUERIES; i++)
 		for (uint32_t m = 0; m < k; m++)
 		{
-			const SearchResult *result = &results[i * MOST_K + m];
+			const SearchResult *result = &results[i * K_MAX + m];
 
 			hits += result->slot != UINT32_MAX &&
-					result->distance <= truth[i * MOST_K + k - 1].distance;
+					result->distance <= truth[i * K_MAX + k - 1].distance;
 		}
 	return (double) hits / QUERIES / k;
 }
@@ -355,8 +355,8 @@ static void
 measure_engine(const DataSet *set, bool grown)
 {
 	char	   *vectors = make_set(set);
-	SearchResult *truth = need(calloc(1, QUERIES * MOST_K * sizeof(SearchResult)));
-	SearchResult *results = need(calloc(1, QUERIES * MOST_K * sizeof(SearchResult)));
+	SearchResult *truth = need(calloc(1, QUERIES * K_MAX * sizeof(SearchResult)));
+	SearchResult *results = need(calloc(1, QUERIES * K_MAX * sizeof(SearchResult)));
 	double		begun;
 
 	open_mirror(set);
@@ -376,7 +376,7 @@ measure_engine(const DataSet *set, bool grown)
 		double		seconds = now() - start;
 
 		printf("%s %u %.4f %.4f %.0f %.0f %.1f\n", set->name, efs[e], recall_at(results, truth, 10),
-			   recall_at(results, truth, MOST_K), distances, QUERIES / seconds, begun);
+			   recall_at(results, truth, K_MAX), distances, QUERIES / seconds, begun);
 	}
 	run_job((EngineJob) {.kind = JOB_DROP}, "drop");
 	free(vectors);
@@ -392,8 +392,8 @@ static void
 count_answers(const DataSet *set)
 {
 	char	   *vectors = make_set(set);
-	SearchResult *truth = need(calloc(1, QUERIES * MOST_K * sizeof(SearchResult)));
-	SearchResult *results = need(calloc(1, QUERIES * MOST_K * sizeof(SearchResult)));
+	SearchResult *truth = need(calloc(1, QUERIES * K_MAX * sizeof(SearchResult)));
+	SearchResult *results = need(calloc(1, QUERIES * K_MAX * sizeof(SearchResult)));
 	uint32_t   *counts = need(calloc(1, QUERIES * sizeof(uint32_t)));
 	const DistanceKernels *kernels = distance_kernels(set_type(set), set->metric, SIMD_BEST);
 	size_t		bytes = engine_vector_bytes(set_type(set), set->dims);
@@ -403,13 +403,13 @@ count_answers(const DataSet *set)
 	open_mirror(set);
 	append(set, vectors, 0, set->rows);
 	(void) ask(set, vectors, METHOD_EXACT, 0, truth);
-	for (uint32_t i = 0; i < QUERIES * MOST_K; i++)
+	for (uint32_t i = 0; i < QUERIES * K_MAX; i++)
 		results[i].distance = INFINITY;
 	while (scanf("%u %u", &query, &row) == 2)
-		if (query < QUERIES && row < set->rows && counts[query] < MOST_K)
-			results[query * MOST_K + counts[query]++].distance = kernels->exact(
+		if (query < QUERIES && row < set->rows && counts[query] < K_MAX)
+			results[query * K_MAX + counts[query]++].distance = kernels->exact(
 				vectors + (set->rows + query) * bytes, vectors + row * bytes, set->dims);
-	printf("%.4f %.4f\n", recall_at(results, truth, 10), recall_at(results, truth, MOST_K));
+	printf("%.4f %.4f\n", recall_at(results, truth, 10), recall_at(results, truth, K_MAX));
 	free(vectors);
 	free(truth);
 	free(results);

@@ -23,9 +23,9 @@
 #define BATCH			256u
 #define K				10u
 #define DEGREE			32u
-#define MOST_LIST		8
+#define MAX_LIST		8
 #define WARM_UPS		10
-#define MOST_RUNS		1000
+#define MAX_RUNS		1000
 
 typedef struct Settings
 {
@@ -36,9 +36,9 @@ typedef struct Settings
 	uint32_t	rows;
 	uint32_t	dims;
 	uint32_t	ef;
-	uint32_t	large[MOST_LIST];
+	uint32_t	large[MAX_LIST];
 	uint32_t	nlarge;
-	uint32_t	factors[MOST_LIST];
+	uint32_t	factors[MAX_LIST];
 	uint32_t	nfactors;
 	uint32_t	runs;			/* of a figure */
 	double		seconds;		/* no further kind of rows is begun after these */
@@ -210,7 +210,7 @@ static double
 measure(Engine *engine, MirrorId mirror, uint32_t batch)
 {
 	static SearchResult results[QUERIES * K];
-	double		seconds[MOST_RUNS];
+	double		seconds[MAX_RUNS];
 
 	for (int run = -WARM_UPS; run < (int) set.runs; run++)
 	{
@@ -298,7 +298,7 @@ numbers(char *text, uint32_t *out)
 {
 	uint32_t	count = 0;
 
-	for (char *word = strtok(text, ","); word != NULL && count < MOST_LIST;
+	for (char *word = strtok(text, ","); word != NULL && count < MAX_LIST;
 		 word = strtok(NULL, ","))
 		out[count++] = (uint32_t) atoi(word);
 	return count;
@@ -340,7 +340,7 @@ parse(int argc, char **argv)
 			case 'd': set.dims = (uint32_t) atoi(optarg); break;
 			default: usage();
 		}
-	if (set.base == NULL || set.query == NULL || set.runs == 0 || set.runs > MOST_RUNS)
+	if (set.base == NULL || set.query == NULL || set.runs == 0 || set.runs > MAX_RUNS)
 		usage();
 }
 

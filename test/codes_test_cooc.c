@@ -17,7 +17,7 @@ cooc_decode(const CoocSets *sets, const uint16_t *words, unsigned char *code)
 	uint64_t	covered = 0;
 	uint64_t	all = sets->parts == 64 ? UINT64_MAX : (UINT64_C(1) << sets->parts) - 1;
 
-	for (uint32_t i = 1; i <= words[0] && i < COOC_MOST_WORDS; i++)
+	for (uint32_t i = 1; i <= words[0] && i < COOC_MAX_WORDS; i++)
 	{
 		uint32_t	address = words[i];
 		uint64_t	columns;
@@ -47,7 +47,7 @@ cooc_decode(const CoocSets *sets, const uint16_t *words, unsigned char *code)
 			return false;
 		covered |= columns;
 	}
-	return covered == all && words[0] < COOC_MOST_WORDS;
+	return covered == all && words[0] < COOC_MAX_WORDS;
 }
 
 /* The sum over the words of a row. */
@@ -69,7 +69,7 @@ test_example(void)
 	unsigned char code[16] = {1, 15, 26, 79, 25, 77, 3, 14, 31, 9, 8, 7, 6, 5, 4, 255};
 	unsigned char decoded[16];
 	CoocSets   *sets = need(sizeof(CoocSets) + sizeof(example));
-	uint16_t	words[COOC_MOST_WORDS];
+	uint16_t	words[COOC_MAX_WORDS];
 	uint32_t	count;
 
 	sets->parts = 16;
@@ -132,9 +132,9 @@ check_rows(const CoocSets *sets, const unsigned char *codes, uint32_t rows, uint
 	uint32_t	parts = sets->parts;
 	uint16_t   *table = need(parts * 256 * sizeof(uint16_t));
 	uint32_t   *extended = need(cooc_table_entries(sets) * sizeof(uint32_t));
-	uint16_t	words[COOC_MOST_WORDS];
-	uint16_t	block[COOC_MOST_WORDS * QUANTIZER_BLOCK] __attribute__((aligned(64)));
-	unsigned char decoded[COOC_MOST_PARTS];
+	uint16_t	words[COOC_MAX_WORDS];
+	uint16_t	block[COOC_MAX_WORDS * QUANTIZER_BLOCK] __attribute__((aligned(64)));
+	unsigned char decoded[COOC_MAX_PARTS];
 
 	for (uint32_t i = 0; i < parts * 256; i++)
 		table[i] = (uint16_t) (most - (uint32_t) (random_fraction(&random_state) * 3000));

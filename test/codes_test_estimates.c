@@ -8,8 +8,8 @@
 
 /* ---- worlds of rows, lists and queries ---- */
 
-#define MOST_LISTS	8
-#define MOST_ROWS	64			/* of a list */
+#define MAX_LISTS	8
+#define ROWS_MAX	64			/* of a list */
 #define QUERIES		8
 
 typedef enum Kind
@@ -37,8 +37,8 @@ typedef struct World
 	unsigned char *codes;
 	size_t		code_bytes;
 	void	   *tables;
-	float		estimates[MOST_ROWS];
-	float		lower[MOST_ROWS];
+	float		estimates[ROWS_MAX];
+	float		lower[ROWS_MAX];
 } World;
 
 static float *

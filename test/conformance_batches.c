@@ -152,7 +152,7 @@ outlive_a_mirror(void)
 }
 
 #define FLAT_ROWS	4000u
-#define FLAT_MOST	256u		/* queries of a batch */
+#define FLAT_MAX	256u		/* queries of a batch */
 #define FLAT_K		1500u		/* results of a query, at most */
 #define FLAT_GROWTH	(16u << 20) /* of the process, which has more than the engine's memory */
 
@@ -222,9 +222,9 @@ memory_is_flat(void)
 {
 	World *world =
 		world_create(ELEMENT_FLOAT, METRIC_L2, 24, FLAT_ROWS + 500, FLAT_ROWS, SHAPE_CLUSTERED);
-	EngineQuery *queries = allocate(FLAT_MOST * sizeof(EngineQuery));
-	SearchResult *results = allocate((size_t) FLAT_MOST * (FLAT_K + 1) * sizeof(SearchResult));
-	uint32_t   *traces = allocate((size_t) FLAT_MOST * FLAT_ROWS * sizeof(uint32_t));
+	EngineQuery *queries = allocate(FLAT_MAX * sizeof(EngineQuery));
+	SearchResult *results = allocate((size_t) FLAT_MAX * (FLAT_K + 1) * sizeof(SearchResult));
+	uint32_t   *traces = allocate((size_t) FLAT_MAX * FLAT_ROWS * sizeof(uint32_t));
 	uint64_t   *bits = allocate(FLAT_ROWS / 8 + 8);
 	bool on_device = strcmp(options.engine, "cpu") != 0 && driver_bytes_used(&(uint64_t){0});
 	uint32_t	rounds = options.quick ? 60 : on_device ? 100000 : 2000;
@@ -239,7 +239,7 @@ memory_is_flat(void)
 	world_append(world, 100);	/* these stay pending */
 	for (uint32_t round = 0; round < rounds; round++)
 	{
-		uint32_t	count = 1 + random_below(round % 16 != 15 ? 6 : options.quick ? 40 : FLAT_MOST);
+		uint32_t	count = 1 + random_below(round % 16 != 15 ? 6 : options.quick ? 40 : FLAT_MAX);
 		uint32_t	kind = random_below(256);
 		bool		alike = random_below(2) == 0;
 

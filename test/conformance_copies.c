@@ -20,7 +20,7 @@
  * all are lost where copies fill the list, one in 40 where they fill rows.
  * Where another engine links, all at once, that single copy is linked later.
  */
-#define MOST_LOST	(options.cpu_graphs ? 40 : 200)
+#define MAX_LOST	(options.cpu_graphs ? 40 : 200)
 #define STEP		(options.quick ? 2 : 1)	/* between rows that are asked for */
 #define AT_ONCE		32
 
@@ -186,7 +186,7 @@ check_plan(const Copies *copies)
 			uint32_t	usual = rows_lost(alone, reference);
 			uint32_t	lost = rows_lost(world, reference);
 
-			CHECK(lost <= usual + copies->rows / MOST_LOST,
+			CHECK(lost <= usual + copies->rows / MAX_LOST,
 				  "%s%s: %u rows do not find themselves, %u without copies", what,
 				  reference ? ", reference mode" : "", lost, usual);
 		}

@@ -14,7 +14,7 @@
 #define ROWS	2400
 #define LINKED	1800			/* the others are pending */
 #define KINDS	42				/* of queries */
-#define MOST_K	1200			/* more than are selected as they are measured */
+#define K_MAX	1200			/* more than are selected as they are measured */
 
 static bool
 is_emulated(void)
@@ -74,8 +74,8 @@ opening_says_what_is_missing(void)
 static void
 query_of_kind(EngineQuery *query, const World *world, uint32_t kind, const uint64_t *filter)
 {
-	static const uint32_t ks[] = {10, 1, 100, 1000, MOST_K};
-	static const uint32_t efs[] = {10, 64, 400, MOST_K, MOST_K};
+	static const uint32_t ks[] = {10, 1, 100, 1000, K_MAX};
+	static const uint32_t efs[] = {10, 64, 400, K_MAX, K_MAX};
 	bool		by_graph = kind % 2 == 0;
 
 	query_init(query, world, by_graph ? METHOD_GRAPH : METHOD_EXACT, ks[kind / 2 % 5],

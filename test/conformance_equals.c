@@ -20,7 +20,7 @@
 #define DIMS		4
 #define NEAR		16.0	/* squared distance from the equal ones */
 #define EF			100		/* fewer than there are equal rows */
-#define LEAST_PART	32
+#define MIN_PART	32
 
 /* Which of the equal rows die: the first of them, so many of four. */
 #define DYING		3
@@ -40,7 +40,7 @@ typedef struct Plan
 	uint32_t	rows;			/* on the grid */
 	uint32_t	equals;
 	uint32_t	degree;
-	uint32_t	part;			/* rows linked at once; 0: LEAST_PART, then ever more */
+	uint32_t	part;			/* rows linked at once; 0: MIN_PART, then ever more */
 	bool		in_order;		/* else as they come at random */
 	bool		at_once;		/* all rows come before the first link */
 	Deaths		deaths;
@@ -73,7 +73,7 @@ static void
 link_parts(World *world, const Plan *plan, uint32_t first, uint32_t count)
 {
 	uint32_t   *slots = allocate((count + 1) * sizeof(uint32_t));
-	uint32_t	part = plan->part > 0 ? plan->part : LEAST_PART;
+	uint32_t	part = plan->part > 0 ? plan->part : MIN_PART;
 
 	for (uint32_t i = 0; i < count; i++)
 	{
@@ -225,7 +225,7 @@ check_plan(const Plan *plan)
 	 * the equal rows themselves, which answer for one another, not all are
 	 * reached then until the graph is repaired.
 	 */
-	if (plan->deaths == NOBODY_DIES && plan->part != LEAST_PART)
+	if (plan->deaths == NOBODY_DIES && plan->part != MIN_PART)
 		check_equals(world, plan, what);
 	world_drop(world);
 }
@@ -257,7 +257,7 @@ in_parts(void)
 {
 	static const Plan plans[] = {
 		{.part = 1335}, {.part = 400}, {.part = 200},		{.part = 100, .in_order = true},
-		{.part = 64},	{.part = 0},   {.part = LEAST_PART}};
+		{.part = 64},	{.part = 0},   {.part = MIN_PART}};
 
 	check_plans(plans, options.quick ? 3 : sizeof(plans) / sizeof(plans[0]));
 }

@@ -91,7 +91,7 @@ check_counts(const Recount *recount, const char *what)
 
 /* Run queries, one by one or together, and count what they probe. */
 static void
-run_counted(Recount *recount, uint32_t most_probes, uint32_t rerank, bool together)
+run_counted(Recount *recount, uint32_t max_list_probes, uint32_t rerank, bool together)
 {
 	const World *world = recount->world;
 	EngineQuery *queries = allocate(QUERIES * sizeof(EngineQuery));
@@ -101,7 +101,7 @@ run_counted(Recount *recount, uint32_t most_probes, uint32_t rerank, bool togeth
 		float	   *vector = allocate(DIMS * sizeof(float));
 
 		make_vector(world, 1000000 + i, vector);
-		list_query_init(&queries[i], world, 1 + i % 20, 1 + i % most_probes, rerank,
+		list_query_init(&queries[i], world, 1 + i % 20, 1 + i % max_list_probes, rerank,
 						i % 2 == 0 ? world_vector(world, i * 7) : vector);
 		if (together && i % 5 == 0)
 		{

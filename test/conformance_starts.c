@@ -21,7 +21,7 @@
 #define MEMBERS			6		/* rows of a cluster */
 #define QUERIES			60
 #define CENTRE			1000000 /* variants of clusters' vectors, apart from those of rows */
-#define LEAST_FOUND		0.9
+#define MIN_FOUND		0.9
 #define TRIED_ROWS		30000
 #define TRIED_CLUSTERS	128u
 /* dims that are copied at once */
@@ -120,11 +120,11 @@ check_found(const char *what, const World *world, EngineQuery *queries)
 		queries[i].reference = false;
 	found = sound_recall(world, queries, QUERIES);
 	CHECK(found >= plain - 0.01, "%s: %.3f found, %.3f in reference mode", what, found, plain);
-	CHECK(plain < LEAST_FOUND, "%s: reference mode finds %.3f, so nothing is seen here", what,
+	CHECK(plain < MIN_FOUND, "%s: reference mode finds %.3f, so nothing is seen here", what,
 		  plain);
 	/* entry points are measured by codes */
 	if (strcmp(options.engine, "cpu") != 0 && !options.search_by_rows)
-		CHECK(found >= LEAST_FOUND, "%s: %.3f found, %.3f in reference mode", what, found, plain);
+		CHECK(found >= MIN_FOUND, "%s: %.3f found, %.3f in reference mode", what, found, plain);
 }
 
 /* A world of clusters, with one seed each. */

@@ -30,8 +30,8 @@ static void
 undo_rotation(const uint32_t *rotation, uint32_t dims, float *values)
 {
 	bool		blocks = rotation_block(dims) != dims;
-	uint32_t	back[QUANTIZER_MOST_DIMS] = {0};
-	float		room[QUANTIZER_MOST_DIMS];
+	uint32_t	back[QUANTIZER_MAX_DIMS] = {0};
+	float		room[QUANTIZER_MAX_DIMS];
 
 	for (uint32_t i = 0; i < dims; i++)
 		back[blocks ? rotation[i] & ROTATION_PLACE : i] = i | (rotation[i] & ROTATION_SECOND_SIGN);
@@ -46,7 +46,7 @@ static void
 rotate_back(const Quantizer *quantizer, float *values)
 {
 	uint32_t	dims = quantizer->shape.dims;
-	float		room[QUANTIZER_MOST_DIMS];
+	float		room[QUANTIZER_MAX_DIMS];
 
 	if (quantizer->shape.kind == QUANTIZER_RABITQ)
 	{

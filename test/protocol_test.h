@@ -20,7 +20,7 @@
 #define TEST_DIMS		8
 #define TEST_ROWS		2000	/* rows there are vectors for */
 #define TEST_DEGREE		16
-#define TEST_MOST_K		32		/* of checked searches through payloads */
+#define TEST_MAX_K		32		/* of checked searches through payloads */
 #define LONG_MS			20000	/* nothing takes as long, on the slowest machine */
 
 /* ---- protocol_test.c ---- */
@@ -179,9 +179,9 @@ extern EngineStatus channel_call(AreaHeader *area, int channel);
 
 /*
  * Searches through a channel: exact, alike but for their vectors, at most
- * MOST_CHANNEL_SEARCHES. Fill in, post, wait; then read each answer.
+ * MAX_CHANNEL_SEARCHES. Fill in, post, wait; then read each answer.
  */
-#define MOST_CHANNEL_SEARCHES	100
+#define MAX_CHANNEL_SEARCHES	100
 extern void channel_fill_searches(AreaHeader *area, int channel, const Search *searches,
 								  uint32_t count);
 extern bool channel_read_answer(AreaHeader *area, int channel, uint32_t number, Answer *answer);

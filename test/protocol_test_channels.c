@@ -435,7 +435,7 @@ large_answers_go_through_channels(void)
 static EngineStatus
 batch_status(World *world, int number, uint32_t count, uint32_t k)
 {
-	static Search searches[MOST_CHANNEL_SEARCHES];
+	static Search searches[MAX_CHANNEL_SEARCHES];
 	uint64_t	random = count;
 	EngineStatus status;
 	Answer		answer;
@@ -462,7 +462,7 @@ batch_status(World *world, int number, uint32_t count, uint32_t k)
 static void
 batches_go_through_channels(void)
 {
-	static const uint32_t counts[] = {1, 2, 3, 17, 64, 65, MOST_CHANNEL_SEARCHES};
+	static const uint32_t counts[] = {1, 2, 3, 17, 64, 65, MAX_CHANNEL_SEARCHES};
 	World	   *world = world_make(4, 2);
 	int			number;
 	AreaChannel *channel;
@@ -482,7 +482,7 @@ batches_go_through_channels(void)
 		/*
 		 * What is impossible is refused, and the channel is as good as before.
 		 */
-		if (batch_status(world, number, MOST_CHANNEL_SEARCHES,
+		if (batch_status(world, number, MAX_CHANNEL_SEARCHES,
 						 CHANNEL_DATA_BYTES / sizeof(SearchResult) / 50) != ENGINE_INVALID)
 			case_fails("answers larger than a channel are promised");
 		channel_fill_searches(world->area, number, &(Search) {.entry = 0, .k = 1}, 1);
@@ -508,7 +508,7 @@ static void
 batches_can_be_left(void)
 {
 	World	   *world = world_make(4, 2);
-	Search		searches[MOST_CHANNEL_SEARCHES];
+	Search		searches[MAX_CHANNEL_SEARCHES];
 	uint64_t	random = 5;
 	AreaChannel *channel;
 	int			number;
@@ -523,14 +523,14 @@ batches_can_be_left(void)
 		world_free(world);
 		return;
 	}
-	for (uint32_t i = 0; i < MOST_CHANNEL_SEARCHES; i++)
+	for (uint32_t i = 0; i < MAX_CHANNEL_SEARCHES; i++)
 	{
 		search_random(&searches[i], world->area, 0, &random);
 		searches[i].k = 5;
 	}
 	number = channel_claim(world->area);
 	channel = area_channel(world->area, (uint32_t) number);
-	channel_fill_searches(world->area, number, searches, MOST_CHANNEL_SEARCHES);
+	channel_fill_searches(world->area, number, searches, MAX_CHANNEL_SEARCHES);
 	channel_post(world->area, number);
 	while (atomic_load(&channel->done) == 0)
 		pause_us(1000);
@@ -540,7 +540,7 @@ batches_can_be_left(void)
 	if (status != ENGINE_CANCELLED && status != ENGINE_OK)
 		case_fails("a cancelled batch ends with status %d", (int) status);
 
-	channel_fill_searches(world->area, number, searches, MOST_CHANNEL_SEARCHES);
+	channel_fill_searches(world->area, number, searches, MAX_CHANNEL_SEARCHES);
 	channel_post(world->area, number);
 	while (atomic_load(&channel->done) == 0)
 		pause_us(1000);
@@ -553,7 +553,7 @@ batches_can_be_left(void)
 		case_fails("a channel that was left in the middle of a batch does not come free");
 
 	number = channel_claim(world->area);
-	channel_fill_searches(world->area, number, searches, MOST_CHANNEL_SEARCHES);
+	channel_fill_searches(world->area, number, searches, MAX_CHANNEL_SEARCHES);
 	channel_post(world->area, number);
 	while (atomic_load(&area_channel(world->area, (uint32_t) number)->done) == 0)
 		pause_us(1000);

@@ -45,7 +45,7 @@ search_random(Search *search, const AreaHeader *area, uint32_t entry, uint64_t *
 	search->entry = entry;
 	search->generation = atomic_load(&area_mirror((AreaHeader *) area, entry)->generation);
 	search->method = METHOD_EXACT;
-	search->k = 1 + (uint32_t) (next_random(random) % TEST_MOST_K);
+	search->k = 1 + (uint32_t) (next_random(random) % TEST_MAX_K);
 	search->ef = 40;
 	for (uint32_t i = 0; i < TEST_DIMS; i++)
 		search->vector[i] = (float) (next_random(random) % 33) - 16;

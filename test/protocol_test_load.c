@@ -13,7 +13,7 @@
 
 #define ANSWER_US	INT64_C(20000000)	/* no answer takes as long */
 #define SLOW_US		40000
-#define MOST_LATE	100		/* then a run ends: something is wrong */
+#define MAX_LATE	100		/* then a run ends: something is wrong */
 #define REST_MS		10000	/* where the loss of a single wake-up is to be seen, whatever else the
 							 * machine does */
 #define LOST_US		INT64_C(6000000)
@@ -158,7 +158,7 @@ load_client_main(AreaHeader *area, const Load *load, LoadStats *stats, uint32_t 
 			if (load->slow_us > 0 && atomic_load(&stats->slow) > 0)
 				break;			/* a wake-up was lost: there would be more */
 		}
-		if (atomic_fetch_add(&stats->late, client.late - late) > MOST_LATE)
+		if (atomic_fetch_add(&stats->late, client.late - late) > MAX_LATE)
 			break;
 		late = client.late;
 	}

@@ -13,7 +13,7 @@
 static AreaChannel *
 fill_several(World *world, int number, uint32_t count, uint32_t **entries, uint32_t **generations)
 {
-	static Search searches[MOST_CHANNEL_SEARCHES];
+	static Search searches[MAX_CHANNEL_SEARCHES];
 	AreaChannel *channel = area_channel(world->area, (uint32_t) number);
 	uint64_t	after = 64 + sizeof(searches[0].vector) * count;
 	uint64_t	random = count;
@@ -47,7 +47,7 @@ expect_several(World *world, int number, uint32_t count)
 	AreaChannel *channel = fill_several(world, number, count, &entries, &generations);
 	const float *vectors =
 		(const float *) (area_channel_data(world->area, (uint32_t) number) + 64);
-	static Search searches[MOST_CHANNEL_SEARCHES];
+	static Search searches[MAX_CHANNEL_SEARCHES];
 	Answer		answer;
 	const char *wrong;
 
@@ -119,7 +119,7 @@ several_badly(World *world, int number, Badness badness)
 static void
 batches_go_to_several_mirrors(void)
 {
-	static const uint32_t counts[] = {1, 2, 3, 8, 64, 65, MOST_CHANNEL_SEARCHES};
+	static const uint32_t counts[] = {1, 2, 3, 8, 64, 65, MAX_CHANNEL_SEARCHES};
 	World	   *world = world_make(4, 2);
 	int			number;
 

@@ -24,8 +24,8 @@
 #define STALL_US		INT64_C(30000000)	/* nothing happens: everybody is stuck */
 #define CALM_US			INT64_C(15000000)	/* slots and channels are free by then */
 #define ROWS			200
-#define MOST_LINGER_US	30
-#define MOST_PASSES		4
+#define MAX_LINGER_US	30
+#define MAX_PASSES		4
 #define STORM_BATCH		20		/* searches through a channel at once: some pieces of the CPU
 								 * engine's */
 #define STOP_DYING		2		/* LoadStats.stop: channel users end too */
@@ -71,7 +71,7 @@ linger(ProtocolStep step)
 		return;
 	if (step % 2 == 0)
 		sched_yield();
-	until = now_us() + (int64_t) (next_random(&random) % MOST_LINGER_US);
+	until = now_us() + (int64_t) (next_random(&random) % MAX_LINGER_US);
 	while (now_us() < until)
 		continue;
 }
@@ -187,7 +187,7 @@ arm_next(StormState *state, bool server, Role role)
 			bool		once = step == STEP_SERVER_READY || step == STEP_SERVER_SWEEPS;
 
 			arm.step = step;
-			arm.passes = once ? 1 : 1 + (uint32_t) (next_random(&state->random) % MOST_PASSES);
+			arm.passes = once ? 1 : 1 + (uint32_t) (next_random(&state->random) % MAX_PASSES);
 			arm.after_us = once ? 0 : (int64_t) (next_random(&state->random) % (uint64_t) most);
 			break;
 		}

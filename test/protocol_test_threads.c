@@ -27,7 +27,7 @@
 #else
 #define REQUESTS_EACH	1500
 #endif
-#define MOST_ROWS		600
+#define ROWS_MAX		600
 
 typedef struct Scene
 {
@@ -122,7 +122,7 @@ worker_thread(void *arg)
 
 		if (number < 0)
 			continue;
-		if (rows + 3 <= MOST_ROWS && entry_append(area, number, 0, rows, 3) == ENGINE_OK)
+		if (rows + 3 <= ROWS_MAX && entry_append(area, number, 0, rows, 3) == ENGINE_OK)
 			rows += 3;
 		if (rows % 30 == 0)
 		{

@@ -10,7 +10,7 @@
 #include "promises.h"
 #include "quantizer_test_int8.h"
 
-#define MOST_DIMS	800
+#define DIMS_MAX	800
 #define ROWS		64
 
 static uint64_t state = 1;
@@ -43,12 +43,12 @@ product(const float *a, const float *b, uint32_t dims)
 static bool
 rotations_keep_products(void)
 {
-	static float a[MOST_DIMS],
-				b[MOST_DIMS],
-				room[MOST_DIMS];
-	uint32_t	rotation[MOST_DIMS];
+	static float a[DIMS_MAX],
+				b[DIMS_MAX],
+				room[DIMS_MAX];
+	uint32_t	rotation[DIMS_MAX];
 
-	for (uint32_t dims = 1; dims <= MOST_DIMS; dims += dims < 70 ? 1 : 61)
+	for (uint32_t dims = 1; dims <= DIMS_MAX; dims += dims < 70 ? 1 : 61)
 	{
 		double		before,
 					aa,
@@ -77,11 +77,11 @@ rotations_keep_products(void)
 static bool
 rotations_permute(void)
 {
-	uint32_t	rotation[MOST_DIMS];
+	uint32_t	rotation[DIMS_MAX];
 
-	for (uint32_t dims = 1; dims <= MOST_DIMS; dims++)
+	for (uint32_t dims = 1; dims <= DIMS_MAX; dims++)
 	{
-		bool		taken[MOST_DIMS] = {false};
+		bool		taken[DIMS_MAX] = {false};
 
 		rotation_make(ROTATION_SEED, dims, rotation);
 		for (uint32_t i = 0; i < dims; i++)
@@ -101,9 +101,9 @@ static bool
 rotations_spread(void)
 {
 	static const uint32_t dims[] = {64, 100, 128, 129, 200, 255, 300, 384, 768};
-	static float value[MOST_DIMS],
-				room[MOST_DIMS];
-	uint32_t	rotation[MOST_DIMS];
+	static float value[DIMS_MAX],
+				room[DIMS_MAX];
+	uint32_t	rotation[DIMS_MAX];
 
 	for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); d++)
 	{
@@ -128,13 +128,13 @@ rotations_spread(void)
 static bool
 estimates_hold(bool square, uint32_t dims, uint32_t large, float factor, float shared, bool lengths)
 {
-	static float rows[ROWS][MOST_DIMS],
-				copies[ROWS][MOST_DIMS],
-				room[MOST_DIMS + INT8_SAMPLE];
-	static signed char codes[ROWS][MOST_DIMS],
-				query_codes[MOST_DIMS];
-	uint32_t	rotation[MOST_DIMS];
-	float		offsets[MOST_DIMS];
+	static float rows[ROWS][DIMS_MAX],
+				copies[ROWS][DIMS_MAX],
+				room[DIMS_MAX + INT8_SAMPLE];
+	static signed char codes[ROWS][DIMS_MAX],
+				query_codes[DIMS_MAX];
+	uint32_t	rotation[DIMS_MAX];
+	float		offsets[DIMS_MAX];
 	Int8Codebook codebook = {dims, square, rotation, offsets};
 	Int8Scale	scales[ROWS];
 	double		bias = 0,

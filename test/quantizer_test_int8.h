@@ -14,7 +14,7 @@
 /* What rows are encoded by. The arrays are the caller's. */
 typedef struct Int8Codebook
 {
-	uint32_t	dims;			/* at most ROTATION_MOST_DIMS */
+	uint32_t	dims;			/* at most ROTATION_MAX_DIMS */
 	bool		square;			/* estimates are of squared distances, else of products */
 	const uint32_t *rotation;	/* dims words: rotation_make() */
 	const float *offsets;		/* dims, of rotated elements: int8_train() */

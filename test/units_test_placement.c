@@ -226,7 +226,7 @@ test_capacity(void)
 	CHECK(strstr(error.text, "list 3 of 4 bytes fits on none of 3 units of 3 bytes") != NULL);
 	spec.units = 0;
 	CHECK(placement_create(&spec, &error) == NULL && error.status == ENGINE_INVALID);
-	spec.units = UNITS_MOST + 1;
+	spec.units = UNITS_MAX + 1;
 	CHECK(placement_create(&spec, &error) == NULL && error.status == ENGINE_INVALID);
 	spec.units = 3;
 	loads[2].probes = NAN;

@@ -4,7 +4,7 @@
  */
 #include "run.h"
 
-#define MOST_LONE		20000
+#define MAX_LONE		20000
 
 /*
  * One query of a row, from submit to poll, in seconds; the first answer is the
@@ -86,7 +86,7 @@ print_slowest(const Lone *lone, uint32_t n, double total)
 void
 lone_queries(const char *vectors, JobId job, const char *what)
 {
-	static Lone lone[MOST_LONE];
+	static Lone lone[MAX_LONE];
 	static SearchResult results[10];
 	size_t		bytes = engine_vector_bytes(set.type, set.dims);
 	JobProgress progress = {0};
@@ -94,7 +94,7 @@ lone_queries(const char *vectors, JobId job, const char *what)
 	uint32_t	n = 0;
 	uint32_t	count;
 
-	while (n < MOST_LONE && !progress.completed && (job != 0 || n < 2000))
+	while (n < MAX_LONE && !progress.completed && (job != 0 || n < 2000))
 	{
 		SearchCounters counters;
 

@@ -8,7 +8,7 @@
 
 #include "../program.h"
 
-#define MOST_LIST		16
+#define MAX_LIST		16
 
 /* What the command line chose. */
 typedef struct Settings
@@ -37,9 +37,9 @@ typedef struct Settings
 	bool		cold;			/* before each batch that is measured all rows are read */
 	uint64_t	memory_limit;	/* bytes of the engine's memory; 0: its default */
 	uint64_t	host_rows;		/* bytes of host memory that rows may go on in */
-	uint32_t	efs[MOST_LIST];
+	uint32_t	efs[MAX_LIST];
 	uint32_t	nefs;
-	uint32_t	batches[MOST_LIST];
+	uint32_t	batches[MAX_LIST];
 	uint32_t	nbatches;
 } Settings;
 

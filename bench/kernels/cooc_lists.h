@@ -123,7 +123,7 @@ make_scan_list(const std::vector<unsigned char> &codes, uint32_t number, ScanLis
 	list->words.resize((size_t) rows * SCAN_PARTS);
 	for (uint32_t row = 0; row < rows; row++)
 	{
-		uint16_t words[COOC_MOST_WORDS];
+		uint16_t words[COOC_MAX_WORDS];
 		uint32_t count = cooc_encode(list->sets, &codes[(size_t) row * SCAN_PARTS], words) - 1;
 
 		for (uint32_t i = 0; i < count; i++)

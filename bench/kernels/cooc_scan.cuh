@@ -93,7 +93,7 @@ struct ScanOut
 
 enum ScanMode
 {
-	SCAN_LEAST,
+	SCAN_MIN,
 	SCAN_KEEP,
 	SCAN_COMPARE
 };
@@ -107,7 +107,7 @@ template <int G, bool UNROLLED> struct PlainForm
 	__device__ static inline void bring(const ScanView &view, const ScanItem &item,
 										const uint32_t *numbers, uint32_t *tables)
 	{
-		bring_tables<CODE_PQ8, G>(view.tables, PLAIN_ENTRIES / 2, numbers, item.pairs, tables);
+		load_tables<CODE_PQ8, G>(view.tables, PLAIN_ENTRIES / 2, numbers, item.pairs, tables);
 	}
 
 	__device__ static inline void sums(const ScanView &view, uint32_t block, uint32_t lane,
@@ -198,7 +198,7 @@ template <int G, typename E> struct WordsForm
 		Entries *entries = (Entries *) tables;
 
 		if (sizeof(E) == 2)
-			bring_tables<CODE_PQ8, G>(view.tables, PLAIN_ENTRIES / 2, numbers, item.pairs, tables);
+			load_tables<CODE_PQ8, G>(view.tables, PLAIN_ENTRIES / 2, numbers, item.pairs, tables);
 		else
 			for (uint32_t i = threadIdx.x; i < PLAIN_ENTRIES / 2 * G; i += blockDim.x)
 			{
@@ -286,7 +286,7 @@ use_sums(const ScanView &view, const ScanItem &item, uint32_t block, const int *
 	{
 		uint32_t sum = there ? (uint32_t) sums[g] : UINT32_MAX;
 
-		if (MODE == SCAN_LEAST)
+		if (MODE == SCAN_MIN)
 			least[g] = sum < least[g] ? sum : least[g];
 		else if (there && g < (int) item.pairs)
 		{
@@ -354,7 +354,7 @@ __launch_bounds__(SCAN_THREADS, 3)
 		FORM::sums(view, block, lane, tables, sums);
 		use_sums<FORM, G, MODE>(view, item, block, sums, out, least);
 	}
-	if (MODE == SCAN_LEAST)
+	if (MODE == SCAN_MIN)
 		store_least<G>(item, out, least);
 }
 

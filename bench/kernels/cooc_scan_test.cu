@@ -169,7 +169,7 @@ test_form(const Case &made, const std::string &name)
 
 		run<FORM, G, SCAN_KEEP>(made, blocks, &all, &unused, &unequal);
 		say(all == made.all, (what + "all sums").c_str());
-		run<FORM, G, SCAN_LEAST>(made, blocks, &all, &least, &unequal);
+		run<FORM, G, SCAN_MIN>(made, blocks, &all, &least, &unequal);
 		say(least == made.least, (what + "the least of each pair").c_str());
 		wrong[wrong.size() / 2]++;
 		wrong[0]++;

@@ -130,7 +130,7 @@ template <class FORM, int G>
 static void
 allow()
 {
-	for (const void *kernel : {(const void *) cooc_scan_kernel<FORM, G, SCAN_LEAST>,
+	for (const void *kernel : {(const void *) cooc_scan_kernel<FORM, G, SCAN_MIN>,
 							   (const void *) cooc_scan_kernel<FORM, G, SCAN_KEEP>,
 							   (const void *) cooc_scan_kernel<FORM, G, SCAN_COMPARE>})
 		must(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -148,10 +148,10 @@ prepare(const char *name)
 	cudaFuncAttributes attributes;
 	int blocks;
 
-	must(cudaFuncGetAttributes(&attributes, (const void *) cooc_scan_kernel<FORM, G, SCAN_LEAST>),
+	must(cudaFuncGetAttributes(&attributes, (const void *) cooc_scan_kernel<FORM, G, SCAN_MIN>),
 		 "attributes");
 	must(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-			 &blocks, (const void *) cooc_scan_kernel<FORM, G, SCAN_LEAST>, (int) SCAN_THREADS,
+			 &blocks, (const void *) cooc_scan_kernel<FORM, G, SCAN_MIN>, (int) SCAN_THREADS,
 			 FORM::bytes),
 		 "occupancy");
 	printf("| %s | %d | %u | %d | %d | %zu |\n", name, G, FORM::bytes, attributes.numRegs, blocks,
@@ -289,7 +289,7 @@ time_form(const ScanView &view, const Work &work, const ScanOut &out)
 	auto time = [&](const ScanItem *items)
 	{
 		return time_of(stream, 1, set.runs,
-					   [&] { scan<FORM, G, SCAN_LEAST>(view, items, work.count, out); });
+					   [&] { scan<FORM, G, SCAN_MIN>(view, items, work.count, out); });
 	};
 
 	return {time(work.items), time(work.empty)};
@@ -525,7 +525,7 @@ parse(int argc, char **argv)
 		else
 			return false;
 	return set.wanted.rows >= 1024 && set.wanted.dims >= SCAN_PARTS &&
-		   set.wanted.dims <= QUANTIZER_MOST_DIMS && set.pairs > 0 &&
+		   set.wanted.dims <= QUANTIZER_MAX_DIMS && set.pairs > 0 &&
 		   set.wanted.queries >= set.pairs && set.runs > 0 && !set.sizes.empty() &&
 		   (set.only == "" || set.only == "rows" || set.only == "codes");
 }

@@ -362,7 +362,7 @@ extern cudaError_t warp_queues_launch(const SelectLaunch *launch, const Item *it
 									  const QueuePlan *plan);
 extern cudaError_t block_queues_launch(const SelectLaunch *launch, const Item *items,
 									   const QueuePlan *plan);
-/* Sort rows of items in place, each of at most SELECT_BLOCK_MOST. */
+/* Sort rows of items in place, each of at most SELECT_BLOCK_MAX. */
 extern cudaError_t block_sort_launch(Item *items, uint32_t rows, uint32_t n, cudaStream_t stream);
 extern cudaError_t radix_launch(const SelectLaunch *launch, uint32_t parts);
 extern size_t radix_bytes(const SelectLaunch *launch);

@@ -47,11 +47,11 @@ typedef enum SelectWay
 	SELECT_WAYS
 } SelectWay;
 
-#define SELECT_THREAD_MOST 1024u /* k, of thread queues */
-#define SELECT_WARP_MOST 256u
-#define SELECT_BLOCK_MOST 2048u
-#define SELECT_SAMPLE_MOST 1024u
-#define SELECT_SAMPLE_LEAST 4096u /* numbers in a row; shorter rows are left to block queues */
+#define SELECT_THREAD_MAX 1024u /* k, of thread queues */
+#define SELECT_WARP_MAX 256u
+#define SELECT_BLOCK_MAX 2048u
+#define SELECT_SAMPLE_MAX 1024u
+#define SELECT_SAMPLE_MIN 4096u /* numbers in a row; shorter rows are left to block queues */
 
 /*
  * Event counts of a selection, accumulated in builds with GPUANN_COUNTING only.

@@ -29,8 +29,8 @@
 #define THREADS 256u
 #define DIGITS 2048u
 #define READS 4u
-#define BUFFER_SHARE 8u	   /* a buffer has room for n / this */
-#define BUFFER_LEAST 1024u
+#define BUFFER_DIVISOR 8u	   /* a buffer has room for n / this */
+#define BUFFER_MIN 1024u
 
 /* --- bits, counted from the highest --------------------------------------- */
 
@@ -399,9 +399,9 @@ passes_launch(const RadixPlan<Source> &plan, uint32_t rows, cudaStream_t stream)
 static uint32_t
 buffer_room(uint32_t n)
 {
-	uint32_t room = n / BUFFER_SHARE;
+	uint32_t room = n / BUFFER_DIVISOR;
 
-	return room > BUFFER_LEAST ? room : n < BUFFER_LEAST ? n : BUFFER_LEAST;
+	return room > BUFFER_MIN ? room : n < BUFFER_MIN ? n : BUFFER_MIN;
 }
 
 size_t

@@ -49,11 +49,11 @@
 #define VOTERS 128u /* threads of a block that votes */
 #define VOTES 128u	/* of a row */
 #define UNIT 8u		/* neighbours that are read at a place */
-#define UNITS_MOST 4u
+#define UNITS_MAX 4u
 #define STRATUM 1024u /* numbers that a row grows by for each further place, up to so many places */
-#define PLACES_MOST 65536u
+#define PLACES_MAX 65536u
 #define TAIL 1e-9 /* probability that a row of random numbers is for the rescue */
-#define RANK_MOST 64u
+#define RANK_MAX 64u
 
 #define READS 4u
 #define TILE (THREADS * AT_A_TIME * READS)
@@ -128,14 +128,14 @@ __global__ void __launch_bounds__(VOTERS) sample_votes_kernel(const SamplePlan p
 			 member = voter % plan.members;
 	uint32_t head = head_of(plan, row);
 	Item least = NO_ITEM;
-	NumberRows::Four four[UNITS_MOST][2];
-	uint32_t place[UNITS_MOST];
+	NumberRows::Four four[UNITS_MAX][2];
+	uint32_t place[UNITS_MAX];
 
 	let_next_begin();
 	if (voter == 0)
 		plan.state[row] = {NO_ITEM, 0, 0, 0, 0};
 #pragma unroll
-	for (uint32_t i = 0; i < UNITS_MOST; i++)
+	for (uint32_t i = 0; i < UNITS_MAX; i++)
 		if (i < plan.units)
 		{
 			place[i] = head + unit_place((member * plan.units + i) * VOTES + vote,
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(VOTERS) sample_votes_kernel(const SamplePlan p
 			four[i][1] = plan.rows.read(row, place[i] + AT_A_TIME, plan.n);
 		}
 #pragma unroll
-	for (uint32_t i = 0; i < UNITS_MOST; i++)
+	for (uint32_t i = 0; i < UNITS_MAX; i++)
 		if (i < plan.units)
 		{
 #pragma unroll
@@ -452,7 +452,7 @@ places_of(uint32_t n)
 {
 	uint32_t places = VOTES;
 
-	while (places < n / STRATUM && places < PLACES_MOST)
+	while (places < n / STRATUM && places < PLACES_MAX)
 		places *= 2;
 	return places;
 }
@@ -481,7 +481,7 @@ rank_of(uint32_t n, uint32_t k)
 bool
 sample_serves(uint32_t n, uint32_t k)
 {
-	return n >= SELECT_SAMPLE_LEAST && rank_of(n, k) <= RANK_MOST;
+	return n >= SELECT_SAMPLE_MIN && rank_of(n, k) <= RANK_MAX;
 }
 
 /*
@@ -521,7 +521,7 @@ plan_of(const SelectLaunch *launch, uint32_t rescue_parts, SamplePlan *plan)
 	plan->n = launch->n;
 	plan->k = launch->k;
 	plan->out = launch->out;
-	plan->units = places / VOTES < UNITS_MOST ? places / VOTES : UNITS_MOST;
+	plan->units = places / VOTES < UNITS_MAX ? places / VOTES : UNITS_MAX;
 	plan->members = places / VOTES / plan->units;
 	plan->rank = rank;
 	plan->room = (uint32_t) (room < launch->n ? room : launch->n);

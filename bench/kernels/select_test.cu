@@ -243,11 +243,11 @@ test_block_sort()
 
 	for (uint32_t n = 1; n <= 66; n++)
 		sizes.push_back(n);
-	for (uint32_t size = 128; size <= SELECT_BLOCK_MOST; size *= 2)
+	for (uint32_t size = 128; size <= SELECT_BLOCK_MAX; size *= 2)
 	{
 		sizes.push_back(size - 1);
 		sizes.push_back(size);
-		if (size < SELECT_BLOCK_MOST)
+		if (size < SELECT_BLOCK_MAX)
 			sizes.push_back(size + 1);
 	}
 	for (uint32_t size : sizes)
@@ -266,7 +266,7 @@ test_block_sort()
 		good = false;
 	}
 	snprintf(what, sizeof(what), "network: rows of 1 to %u items are sorted by a block",
-			 SELECT_BLOCK_MOST);
+			 SELECT_BLOCK_MAX);
 	say(good, what);
 }
 
@@ -456,7 +456,7 @@ static void
 test_sample(Shape shape)
 {
 	static const uint32_t ks[] = {1, 2, 10, 32, 100, 128, 256, 1000, 1024};
-	static const uint32_t ns[] = {SELECT_SAMPLE_LEAST, SELECT_SAMPLE_LEAST + 3, 50001, 150000};
+	static const uint32_t ns[] = {SELECT_SAMPLE_MIN, SELECT_SAMPLE_MIN + 3, 50001, 150000};
 	char what[100];
 	bool good = true;
 	uint32_t done = 0;

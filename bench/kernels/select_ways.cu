@@ -21,8 +21,8 @@
 #define THREADS 256u
 #define BLOCKS_PER_SM 8u
 #define RESCUE_PER_SM 4u
-#define PART_LEAST 8192u	  /* numbers that are worth a block */
-#define JOINED_MOST 32768u /* items of parts that one block merges */
+#define PART_MIN 8192u	  /* numbers that are worth a block */
+#define JOINED_MAX 32768u /* items of parts that one block merges */
 
 /* What is taken for so many rows, numbers in a row, and results, at most. */
 struct Region
@@ -39,21 +39,21 @@ struct Region
 static const Region regions[] = {
 	{ANY, ANY, 1, SELECT_ARGMIN},
 	/* short rows: no sample is worth its time */
-	{ANY, SELECT_SAMPLE_LEAST, SELECT_WARP_MOST, SELECT_WARP_QUEUES},
-	{ANY, SELECT_SAMPLE_LEAST, SELECT_BLOCK_MOST, SELECT_BLOCK_QUEUES},
+	{ANY, SELECT_SAMPLE_MIN, SELECT_WARP_MAX, SELECT_WARP_QUEUES},
+	{ANY, SELECT_SAMPLE_MIN, SELECT_BLOCK_MAX, SELECT_BLOCK_QUEUES},
 	{ANY, ANY, 256, SELECT_SAMPLE},
 	{1, 16384, 512, SELECT_RADIX},
 	{ANY, 16384, 512, SELECT_BLOCK_QUEUES}, /* a sample would leave too much of it */
 	{ANY, ANY, 512, SELECT_SAMPLE},
-	{ANY, 65536, SELECT_BLOCK_MOST, SELECT_RADIX}, /* sorting a thousand numbers and more costs a
+	{ANY, 65536, SELECT_BLOCK_MAX, SELECT_RADIX}, /* sorting a thousand numbers and more costs a
 												    * sample more than reading all */
-	{256, 262144, SELECT_BLOCK_MOST, SELECT_RADIX},
-	{32, 4194304, SELECT_BLOCK_MOST, SELECT_RADIX},
-	{ANY, ANY, SELECT_SAMPLE_MOST, SELECT_SAMPLE},
-	{ANY, ANY, SELECT_BLOCK_MOST, SELECT_RADIX},
+	{256, 262144, SELECT_BLOCK_MAX, SELECT_RADIX},
+	{32, 4194304, SELECT_BLOCK_MAX, SELECT_RADIX},
+	{ANY, ANY, SELECT_SAMPLE_MAX, SELECT_SAMPLE},
+	{ANY, ANY, SELECT_BLOCK_MAX, SELECT_RADIX},
 };
 
-#define SORTED_SHARE 3u /* of a row: a third and more of it is sorted whole (Hanák 2023, 5); of
+#define SORTED_DIVISOR 3u /* of a row: a third and more of it is sorted whole (Hanák 2023, 5); of
 						 * all of it radix leaves nothing but the sort */
 
 SelectWay
@@ -62,7 +62,7 @@ select_choose(uint32_t rows, uint32_t n, uint32_t k)
 	for (const Region &region : regions)
 		if (rows <= region.rows && n <= region.n && k <= region.k)
 			return region.way;
-	return k > n / SORTED_SHARE && k < n ? SELECT_SORT : SELECT_RADIX;
+	return k > n / SORTED_DIVISOR && k < n ? SELECT_SORT : SELECT_RADIX;
 }
 
 bool
@@ -75,13 +75,13 @@ select_can(SelectWay way, uint32_t n, uint32_t k)
 		case SELECT_ARGMIN:
 			return k == 1;
 		case SELECT_THREAD_QUEUES:
-			return k <= SELECT_THREAD_MOST;
+			return k <= SELECT_THREAD_MAX;
 		case SELECT_WARP_QUEUES:
-			return k <= SELECT_WARP_MOST;
+			return k <= SELECT_WARP_MAX;
 		case SELECT_BLOCK_QUEUES:
-			return k <= SELECT_BLOCK_MOST;
+			return k <= SELECT_BLOCK_MAX;
 		case SELECT_SAMPLE:
-			return k <= SELECT_SAMPLE_MOST;
+			return k <= SELECT_SAMPLE_MAX;
 		case SELECT_RADIX:
 		case SELECT_SORT:
 			return n > 0;
@@ -114,7 +114,7 @@ static SelectLaunch
 decided(const SelectLaunch *launch)
 {
 	SelectLaunch all = *launch;
-	uint32_t most = (launch->n + PART_LEAST - 1) / PART_LEAST;
+	uint32_t most = (launch->n + PART_MIN - 1) / PART_MIN;
 	uint32_t rows = launch->rows > 0 ? launch->rows : 1;
 
 	if (all.way == SELECT_CHOOSE)
@@ -136,7 +136,7 @@ decided(const SelectLaunch *launch)
 static uint32_t
 rescue_parts(const SelectLaunch *launch)
 {
-	uint32_t most = (launch->n + PART_LEAST - 1) / PART_LEAST;
+	uint32_t most = (launch->n + PART_MIN - 1) / PART_MIN;
 	uint32_t parts = processors * RESCUE_PER_SM / (launch->rows > 0 ? launch->rows : 1);
 
 	parts = parts < most ? parts : most;
@@ -148,7 +148,7 @@ static uint32_t
 joining_parts(uint32_t parts, uint32_t k)
 {
 	uint64_t items = (uint64_t) parts * k;
-	uint32_t joining = (uint32_t) ((items + JOINED_MOST - 1) / JOINED_MOST);
+	uint32_t joining = (uint32_t) ((items + JOINED_MAX - 1) / JOINED_MAX);
 
 	/* each must make it fewer */
 	return joining * 4 <= parts ? joining : (parts + 3) / 4;
@@ -167,7 +167,7 @@ sort_bytes(uint32_t n)
 static bool
 sorted_by_blocks(const SelectLaunch *launch)
 {
-	return launch->k <= SELECT_BLOCK_MOST;
+	return launch->k <= SELECT_BLOCK_MAX;
 }
 
 cudaError_t
@@ -195,7 +195,7 @@ static cudaError_t
 queues_launch(const SelectLaunch *launch, const Item *items, const QueuePlan *plan)
 {
 	if (items != NULL)
-		return plan->k <= SELECT_WARP_MOST ? warp_queues_launch(launch, items, plan)
+		return plan->k <= SELECT_WARP_MAX ? warp_queues_launch(launch, items, plan)
 										   : block_queues_launch(launch, items, plan);
 	if (launch->way == SELECT_THREAD_QUEUES)
 		return thread_queues_launch(launch, plan);

@@ -217,14 +217,14 @@ exact_finish(Metric metric, double sum, double query_norm, double row_norm)
 }
 
 /* Bits set in both of two vectors, and bits set in exactly one. */
-struct BitCounts
+struct CudaBitCounts
 {
 	uint32_t both;
 	uint32_t one;
 };
 
 __device__ static inline void
-count_bits(BitCounts *counts, const uint4 &a, const uint4 &b)
+count_bits(CudaBitCounts *counts, const uint4 &a, const uint4 &b)
 {
 	counts->both += __popc(a.x & b.x) + __popc(a.y & b.y) + __popc(a.z & b.z) + __popc(a.w & b.w);
 	counts->one += __popc(a.x ^ b.x) + __popc(a.y ^ b.y) + __popc(a.z ^ b.z) + __popc(a.w ^ b.w);
@@ -236,10 +236,10 @@ count_bits(BitCounts *counts, const uint4 &a, const uint4 &b)
  * through the read-only cache. Called by whole warps.
  */
 template <bool ON_CHIP = false>
-__device__ static inline BitCounts
+__device__ static inline CudaBitCounts
 team_counts(const uint4 *query, const uint4 *row, uint32_t stride, bool active, uint32_t team)
 {
-	BitCounts counts = {0, 0};
+	CudaBitCounts counts = {0, 0};
 
 	/* unroll 2, not 4: at 4 graph_search.cu runs out of registers */
 	if (active)
@@ -256,7 +256,7 @@ team_counts(const uint4 *query, const uint4 *row, uint32_t stride, bool active, 
 
 /* The exact distance from bit counts. */
 __device__ static inline double
-bits_finish(Metric metric, BitCounts counts)
+bits_finish(Metric metric, CudaBitCounts counts)
 {
 	if (metric == METRIC_HAMMING)
 		return (double) counts.one;
@@ -544,7 +544,7 @@ struct FastMeasure<Bits, TERM_BITS>
 	__device__ static inline float distance(const MirrorView &mirror, const QueryVector &query,
 											uint32_t slot, bool active, uint32_t team)
 	{
-		BitCounts counts = team_counts((const uint4 *) query.elements,
+		CudaBitCounts counts = team_counts((const uint4 *) query.elements,
 									   (const uint4 *) row_of<Bits>(mirror, active ? slot : 0),
 									   mirror.stride, active, team);
 

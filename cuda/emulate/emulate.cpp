@@ -29,7 +29,7 @@
 #define SHARED_BYTES (227u * 1024)
 #define SHARED_UNASKED (48u * 1024) /* dynamic shared memory that a kernel may use without
 									 * cudaFuncSetAttribute() */
-#define MOST_GRID_Y 65535u
+#define MAX_GRID_Y 65535u
 
 /*
  * Switching between coroutines. On x86-64 it takes a dozen instructions: a
@@ -364,7 +364,7 @@ void
 emulate_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &kernel)
 {
 	if (shared > SHARED_BYTES || block.x % WARP != 0 || block.x > MAX_THREADS || block.y != 1 ||
-		block.z != 1 || grid.x == 0 || grid.y == 0 || grid.y > MOST_GRID_Y)
+		block.z != 1 || grid.x == 0 || grid.y == 0 || grid.y > MAX_GRID_Y)
 	{
 		fprintf(stderr, "emulation: a launch that no device would take\n");
 		abort();

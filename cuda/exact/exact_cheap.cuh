@@ -65,7 +65,7 @@ struct Cheap
 template <>
 struct Cheap<Bits, TERM_BITS>
 {
-	typedef BitCounts Sum;
+	typedef CudaBitCounts Sum;
 
 	__device__ static inline void
 	add(Sum *sum, const unsigned char *query, uint32_t chunk, const uint4 &raw)

@@ -63,7 +63,7 @@
 #define MARK_READERS 16u /* blocks that compute bounds from the marks, per query */
 #define SPARE 768u	/* candidates of a block above k, for each of up to 4 queries; */
 #define SPARE_OF_MANY 3072u /* shared by more than 4 queries */
-#define MOST_K_OF_MANY 256u /* of more than 4 queries */
+#define MAX_K_OF_MANY 256u /* of more than 4 queries */
 #define ROWS_OF_MANY 32768u /* rows from which on more than 8 queries are faster than a scan */
 #define BOUND_POLLS 64u /* polls for a bound before rows are measured without one */
 #define FEW_OF_BLOCK 64u
@@ -552,7 +552,7 @@ fused_can(const ExactLaunch *launch)
 	size_t bytes;
 
 	return launch->queries <= FUSED_QUERIES && launch->mirror.rows > 0 &&
-		   launch->max_k <= (launch->queries > 4 ? MOST_K_OF_MANY : EXACT_SMALL_K) &&
+		   launch->max_k <= (launch->queries > 4 ? MAX_K_OF_MANY : EXACT_SMALL_K) &&
 		   !launch->filtered && !launch->in_place && !launch->pending_only &&
 		   launch->mirror.stride <= MAX_STRIDE && plan_block(launch, &plan, &bytes);
 }

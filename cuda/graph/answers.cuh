@@ -9,7 +9,7 @@
 #include "cuda/graph/graph_search_codes.cuh"
 
 #define TILE_EXACT 64u	/* pending rows per merge */
-#define RANKED_LEAST 32u /* entries reranked exactly: twice k, at least this many */
+#define RANKED_MIN 32u /* entries reranked exactly: twice k, at least this many */
 
 /* Memory of the answers; it reuses that of the set of visited slots. */
 struct Answers
@@ -26,7 +26,7 @@ struct Answers
 __host__ __device__ static inline uint32_t
 ranked_entries(uint32_t k, uint32_t ef)
 {
-	uint32_t n = 2 * k < RANKED_LEAST ? RANKED_LEAST : 2 * k;
+	uint32_t n = 2 * k < RANKED_MIN ? RANKED_MIN : 2 * k;
 
 	return n < ef ? n : ef;
 }

@@ -5,7 +5,7 @@
  * Kernels, on the job stream: 256 threads.
  *		begin		a block per pivot: one of the entries to begin with
  *		choose		a warp, an entry at a time: eight lanes measure a pivot; the
- *					nearest few are taken from shared memory, 4 x PIVOTS_MOST
+ *					nearest few are taken from shared memory, 4 x PIVOTS_MAX
  *					bytes a warp
  *		mean		a pivot at a time: the entries that chose it, at most
  *					MEMBERS, are listed in shared memory, a thread adds up a
@@ -139,7 +139,7 @@ __global__ void
 __launch_bounds__(THREADS) choose_kernel(const MirrorView mirror, const EntryPoints lists,
 										 uint32_t choices, uint32_t first, uint32_t end)
 {
-	__shared__ uint32_t keys[WARPS][PIVOTS_MOST];
+	__shared__ uint32_t keys[WARPS][PIVOTS_MAX];
 
 	for (uint32_t entry = first + blockIdx.x * WARPS + threadIdx.x / WARP; entry < end;
 		 entry += gridDim.x * WARPS)

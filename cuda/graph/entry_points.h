@@ -33,12 +33,12 @@
 #define PIVOTS ((uint32_t) ENGINE_SEEDS_TRIED) /* of a mirror of ENTRIES_FEW; of fewer there are
 											    * fewer, of more there are more */
 #ifdef EMULATED
-#define PIVOTS_MOST 320u
+#define PIVOTS_MAX 320u
 #define ENTRIES_FEW 1024u /* so that small tables meet the others too */
 #define ENTRIES_OF_PIVOT 4u
 #define ROWS_OF_ENTRY 4u
 #else
-#define PIVOTS_MOST 1024u
+#define PIVOTS_MAX 1024u
 #define ENTRIES_FEW 16384u	 /* entries of a mirror: those that 256 lists of 32 and of 64 places
 							  * hold, and some to choose the means by. Up to a million rows
 							  * these, */
@@ -46,7 +46,7 @@
 							  * tables are as a rule more */
 #define ROWS_OF_ENTRY 64u	 /* and an entry for so many rows, */
 #endif
-#define ENTRIES_MOST 65536u /* up to so many */
+#define ENTRIES_MAX 65536u /* up to so many */
 #define ENTRY_CHOICES 8u	/* pivots whose lists an entry may be in */
 
 /*

@@ -46,8 +46,8 @@
 #include "cuda/graph/graph_search.cuh"
 
 #define THREADS 256u
-#define LEAST_TILE 256u
-#define LEAST_PLACES 1024u
+#define MIN_TILE 256u
+#define MIN_PLACES 1024u
 #define STATE_SHARED (48u * 1024) /* of one query */
 
 /* Approximate number of neighbours of a round, by measure. */
@@ -228,7 +228,7 @@ graph_breadth(GraphMeasure measure, uint32_t degree)
 
 	if (measure == MEASURE_EXACT || width < 1)
 		return 1;
-	return width < WALK_MOST_WIDTH ? width : WALK_MOST_WIDTH;
+	return width < WALK_MAX_WIDTH ? width : WALK_MAX_WIDTH;
 }
 
 /* Reserve `bytes`, rounded up to 16, at *at, which advances. */
@@ -243,7 +243,7 @@ graph_carve(uint32_t *at, size_t bytes)
 
 /*
  * Lay out a launch's memory. Every supported device has enough shared memory
- * for the longest vectors (LEAST_SHARED in device.cu).
+ * for the longest vectors (MIN_SHARED in device.cu).
  */
 static GraphLayout
 lay_out_graph(const GraphLimits *limits, const MirrorView *mirror, GraphMeasure measure,
@@ -259,10 +259,10 @@ lay_out_graph(const GraphLimits *limits, const MirrorView *mirror, GraphMeasure 
 
 	layout.width = graph_breadth(measure, mirror->degree);
 	layout.tile = (layout.width * mirror->degree + 31) / 32 * 32;
-	layout.tile = layout.tile < LEAST_TILE ? LEAST_TILE : layout.tile;
+	layout.tile = layout.tile < MIN_TILE ? MIN_TILE : layout.tile;
 	layout.sorted = power_of_two(layout.tile);
 	layout.places = power_of_two(2 * (listed + (apart ? max_ef : 0) + layout.tile));
-	layout.places = layout.places < LEAST_PLACES ? LEAST_PLACES : layout.places;
+	layout.places = layout.places < MIN_PLACES ? MIN_PLACES : layout.places;
 	layout.half = ranked < power_of_two(max_k) ? power_of_two(max_k) : ranked;
 	layout.half = layout.half < 2 ? 2 : layout.half;
 	/* rows of bits are their own codes, and so is the query */

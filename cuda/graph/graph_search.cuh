@@ -229,7 +229,7 @@ code_key(const MirrorView &mirror, int scale, const uint4 *query, const signed c
 
 			if (TERM == TERM_BITS)
 			{
-				BitCounts counts = {0, 0};
+				CudaBitCounts counts = {0, 0};
 
 				count_bits(&counts, q, x);
 				sum += (int) counts.one;

@@ -40,14 +40,14 @@
 #include "cuda/graph/answers.cuh"
 #include "cuda/graph/equal_rows.cuh"
 
-#define LEAST_TILE (WALK_MOST_WARPS * WALK_MOST_WIDTH) /* every warp notes its parents in its share
+#define MIN_TILE (WALK_MAX_WARPS * WALK_MAX_WIDTH) /* every warp notes its parents in its share
 													    * of `fresh` */
-#define LEAST_PLACES 1024u
-#define MOST_SPARE_PLACES 4096u
-#define MOST_THREADS (WALK_MOST_WARPS * WARP)
+#define MIN_PLACES 1024u
+#define MAX_SPARE_PLACES 4096u
+#define THREADS_MAX (WALK_MAX_WARPS * WARP)
 #define LONG_CODE 512u /* code bytes from which a query that has an SM to itself gets the maximum of
 					    * warps */
-#define WALK_SHARED_MOST (64u * 1024) /* per query; queries that need more go to graph_search.cu */
+#define WALK_SHARED_MAX (64u * 1024) /* per query; queries that need more go to graph_search.cu */
 
 /*
  * The whole walk, from the seeds to a fully expanded list. All threads, after a
@@ -119,7 +119,7 @@ clear_table(const Walk &walk)
 /* One query per block, from pinned memory to answers in pinned memory. */
 template <typename T, int TERM, uint32_t TEAM, uint32_t ROWS, bool ROTATED>
 __global__ void
-__launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const BatchView batch,
+__launch_bounds__(THREADS_MAX, 1) walk_kernel(const MirrorView mirror, const BatchView batch,
 											   const PendingLists pending, const WalkLayout layout)
 {
 	__shared__ WalkShared shared;
@@ -221,12 +221,12 @@ lay_out_walk(const MirrorView *mirror, uint32_t max_k, uint32_t max_ef, uint32_t
 	uint32_t answers;
 
 	layout.width = width;
-	layout.tile = tile < LEAST_TILE ? LEAST_TILE : tile;
+	layout.tile = tile < MIN_TILE ? MIN_TILE : tile;
 	layout.places = power_of_two(2 * (max_ef + layout.tile));
-	layout.places = layout.places < LEAST_PLACES ? LEAST_PLACES : layout.places;
+	layout.places = layout.places < MIN_PLACES ? MIN_PLACES : layout.places;
 	/* few queries leave room for a larger table, with fewer collisions */
-	if (warps > 2 && layout.places < MOST_SPARE_PLACES)
-		layout.places = MOST_SPARE_PLACES;
+	if (warps > 2 && layout.places < MAX_SPARE_PLACES)
+		layout.places = MAX_SPARE_PLACES;
 	layout.places = TUNED("PLACES", layout.places);
 	layout.half = power_of_two(ranked_entries(max_k, max_ef));
 	layout.half = layout.half < power_of_two(max_k) ? power_of_two(max_k) : layout.half;
@@ -250,8 +250,8 @@ bool
 walk_takes(const GraphLimits *limits, const MirrorView *mirror, uint32_t k, uint32_t ef)
 {
 	return mirror->codes != NULL && mirror->metric != METRIC_L1 &&
-		   lay_out_walk(mirror, k, ef, WALK_MOST_WARPS).bytes <=
-			   at_most(WALK_SHARED_MOST, limits->walk_shared);
+		   lay_out_walk(mirror, k, ef, WALK_MAX_WARPS).bytes <=
+			   at_most(WALK_SHARED_MAX, limits->walk_shared);
 }
 
 cudaError_t
@@ -263,7 +263,7 @@ walk_prepare(const cudaDeviceProp *device, GraphLimits *limits)
 	{
 		WalkKernel kernel =
 			walk_kernel_of((i & 1) ? ELEMENT_HALF : ELEMENT_FLOAT, (i & 2) != 0, i / 8, (i & 4));
-		cudaError_t error = allow_shared(kernel, WALK_SHARED_MOST);
+		cudaError_t error = allow_shared(kernel, WALK_SHARED_MAX);
 
 		if (error != cudaSuccess)
 			return error;
@@ -283,7 +283,7 @@ walk_launch(const GraphLaunch *launch, uint32_t in_flight)
 	uint32_t warps = in_flight <= 2 * processors ? 8 : in_flight <= 4 * processors ? 4 : 2;
 
 	if (in_flight <= processors && mirror->code_stride >= LONG_CODE)
-		warps = WALK_MOST_WARPS;
+		warps = WALK_MAX_WARPS;
 	warps = TUNED("WARPS", warps);
 	layout = lay_out_walk(mirror, launch->max_k, launch->max_ef, warps);
 	layout.prefetch = TUNED("PREFETCH", warps > 2) != 0;

@@ -363,7 +363,7 @@ neighbour(const MirrorView &mirror, const Parents &parents, uint32_t i, bool has
 	const uint32_t *row;
 
 #pragma unroll
-	for (uint32_t j = 1; j < WALK_MOST_WIDTH; j++)
+	for (uint32_t j = 1; j < WALK_MAX_WIDTH; j++)
 		parent += i >= j * mirror.degree;
 	row = (const uint32_t *) __shfl_sync(FULL_WARP, (unsigned long long) parents.row, (int) parent);
 	return has ? __ldcg(row + (i - parent * mirror.degree)) : NO_SLOT;
@@ -480,7 +480,7 @@ merge_round(Walk *walk, WalkShared *shared, const Parents &parents)
 {
 	uint32_t n = shared->found[walk->round & 1];
 	uint32_t open_from = parents.open_from;
-	uint32_t expanded[WALK_MOST_WIDTH];
+	uint32_t expanded[WALK_MAX_WIDTH];
 	Entry *from = walk->list,
 		  *to = walk->other;
 
@@ -496,7 +496,7 @@ merge_round(Walk *walk, WalkShared *shared, const Parents &parents)
 		return;
 	}
 #pragma unroll
-	for (uint32_t j = 0; j < WALK_MOST_WIDTH; j++)
+	for (uint32_t j = 0; j < WALK_MAX_WIDTH; j++)
 		expanded[j] = __shfl_sync(FULL_WARP, parents.place, (int) j);
 #pragma unroll 1
 	for (uint32_t i = threadIdx.x; i < walk->count + n; i += blockDim.x)
@@ -511,7 +511,7 @@ merge_round(Walk *walk, WalkShared *shared, const Parents &parents)
 		if (listed)
 		{
 #pragma unroll
-			for (uint32_t j = 0; j < WALK_MOST_WIDTH; j++)
+			for (uint32_t j = 0; j < WALK_MAX_WIDTH; j++)
 				entry |= i == expanded[j];
 		}
 		else

@@ -9,8 +9,8 @@
 #include "cuda/graph/graph_search.h"
 
 #define WALK_WIDTH 8u	   /* graph rows expanded per round, whatever the size of the batch */
-#define WALK_MOST_WIDTH 8u
-#define WALK_MOST_WARPS 16u /* per query */
+#define WALK_MAX_WIDTH 8u
+#define WALK_MAX_WARPS 16u /* per query */
 
 /* A tunable constant: benchmark builds read it from the environment, once. */
 #ifdef GPUANN_TUNING

@@ -6,13 +6,13 @@
 #include "cuda/jobs/entry_points_job.h"
 #include "cuda/memory/mirror_seeds.h"
 
-#define RELINKED_SHARE 4u /* lists are made again when one linked row in so many is new */
+#define RELINKED_DIVISOR 4u /* lists are made again when one linked row in so many is new */
 #ifdef EMULATED
-#define LEAST_SAMPLE 128u /* entries of a link's lists, at least: fewer are no better than seeds */
+#define MIN_SAMPLE 128u /* entries of a link's lists, at least: fewer are no better than seeds */
 #else
-#define LEAST_SAMPLE 512u
+#define MIN_SAMPLE 512u
 #endif
-#define LINKED_SHARE 4u	  /* of the rows linked so far, one in so many is an entry of a link's
+#define LINKED_DIVISOR 4u	  /* of the rows linked so far, one in so many is an entry of a link's
 						   * lists */
 
 uint64_t
@@ -20,7 +20,7 @@ entry_points_sum(const uint32_t *seeds, uint32_t nseeds)
 {
 	uint64_t sum = 14695981039346656037ull;
 
-	for (uint32_t i = 0; i < nseeds && i < ENTRIES_MOST; i++)
+	for (uint32_t i = 0; i < nseeds && i < ENTRIES_MAX; i++)
 		sum = (sum ^ seeds[i]) * 1099511628211ull;
 	return sum;
 }
@@ -33,11 +33,11 @@ static uint32_t
 entry_points_wanted(const CudaMirror *mirror, uint32_t nseeds)
 {
 	bool bits = mirror->spec.type == ELEMENT_BIT;
-	uint32_t most = entry_points_most(mirror->rows);
+	uint32_t most = entry_points_max(mirror->rows);
 
 	/* bits in host memory would be read as often as there are pivots */
 	if (nseeds <= ENGINE_SEEDS_TRIED ||
-		(bits ? mirror_near_rows(mirror) < mirror->rows : !mirror->codes_good))
+		(bits ? mirror_device_rows(mirror) < mirror->rows : !mirror->codes_good))
 		return 0;
 	return nseeds < most ? nseeds : most;
 }
@@ -53,7 +53,7 @@ lists_of(const CudaEngine *engine, const CudaMirror *mirror, uint32_t side, cons
 	EntryPoints lists = entry_points_of(mirror, side, entries, nentries, npivots);
 
 	lists.blocks =
-		queries_about(engine) ? (uint32_t) engine->device.properties.multiProcessorCount : 0;
+		queries_active(engine) ? (uint32_t) engine->device.properties.multiProcessorCount : 0;
 	return lists;
 }
 
@@ -76,7 +76,7 @@ bool
 entry_points_may_be(const CudaMirror *mirror)
 {
 	if (mirror->spec.type == ELEMENT_BIT)
-		return mirror_near_rows(mirror) >= mirror->rows;
+		return mirror_device_rows(mirror) >= mirror->rows;
 	return mirror->has_code_room && mirror->code_steps != 0 && mirror->coded == mirror->rows;
 }
 
@@ -87,8 +87,8 @@ entry_points_may_be(const CudaMirror *mirror)
 static uint32_t
 sample_size(const CudaMirror *mirror, uint32_t count, uint32_t linked, uint32_t *of_seeds)
 {
-	uint32_t most = entry_points_most(mirror->rows);
-	uint32_t wanted = linked / LINKED_SHARE < most ? linked / LINKED_SHARE : most;
+	uint32_t most = entry_points_max(mirror->rows);
+	uint32_t wanted = linked / LINKED_DIVISOR < most ? linked / LINKED_DIVISOR : most;
 
 	*of_seeds = linked > 0 ? (uint32_t) ((uint64_t) wanted * (linked - count) / linked) : 0;
 	*of_seeds = *of_seeds < mirror->nseeds ? *of_seeds : mirror->nseeds;
@@ -100,7 +100,7 @@ entry_points_are_enough(const CudaMirror *mirror, uint32_t count, uint32_t linke
 {
 	uint32_t of_seeds;
 
-	return sample_size(mirror, count, linked, &of_seeds) >= LEAST_SAMPLE;
+	return sample_size(mirror, count, linked, &of_seeds) >= MIN_SAMPLE;
 }
 
 uint32_t
@@ -152,8 +152,8 @@ entry_points_stage(CudaEngine *engine, CudaJob *job)
 	Piece *piece;
 
 	if (wanted == mirror->nentries &&
-		(wanted == 0 ||
-		 (sum == mirror->entry_points_sum && mirror->relinked <= mirror->linked / RELINKED_SHARE)))
+		(wanted == 0 || (sum == mirror->entry_points_sum &&
+						 mirror->relinked <= mirror->linked / RELINKED_DIVISOR)))
 		return true;
 	if (wanted > 0)
 	{

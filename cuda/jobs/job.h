@@ -8,7 +8,7 @@
 #include "cuda/jobs/piece.h"
 #include "cuda/query/cuda_engine.h"
 
-struct LinkWork;
+struct CudaLinkWork;
 struct ListsWork;
 struct ListsTrain;
 
@@ -47,7 +47,7 @@ struct CudaJob
 	Piece *held;		/* a piece whose memory is read when it has been applied */
 	EngineStatus link_status; /* of a link: how it ended */
 	LinkResult link;	/* its arrays are the job's own */
-	LinkWork *work;		/* what it is at (link_job.h) */
+	CudaLinkWork *work;		/* what it is at (link_job.h) */
 	ListsWork *lists;	/* likewise (lists_work.h) */
 	ListsTrain *train;	/* likewise (lists_train_job.cu) */
 	uint32_t npending; /* slots: appended and on their way, or left on the list */

@@ -153,13 +153,14 @@ bool
 piece_send(CudaEngine *engine, CudaJob *job, Piece *piece)
 {
 	if (!GPU(&engine->device.failure, cudaEventRecord(piece->done, engine->device.job_stream)) ||
-		!GPU(&engine->device.failure, cudaStreamWaitEvent(engine->device.job_bell, piece->done, 0)))
+		!GPU(&engine->device.failure,
+			 cudaStreamWaitEvent(engine->device.job_callbacks, piece->done, 0)))
 		return false;
 	piece->job = job;
 	job->in_flight++;
 	engine_set_in_flight(engine);
 	return GPU(&engine->device.failure,
-			   cudaLaunchHostFunc(engine->device.job_bell, piece_applied, piece));
+			   cudaLaunchHostFunc(engine->device.job_callbacks, piece_applied, piece));
 }
 
 bool
@@ -285,7 +286,7 @@ stage_vectors(CudaEngine *engine, const CudaMirror *mirror, unsigned char *to,
 uint32_t
 rows_of_piece(const CudaEngine *engine, size_t row_bytes, uint32_t left)
 {
-	size_t bytes = queries_about(engine) ? BUSY_PIECE_BYTES : PIECE_BYTES;
+	size_t bytes = queries_active(engine) ? BUSY_PIECE_BYTES : PIECE_BYTES;
 	size_t rows = (bytes - 256) / row_bytes;
 
 	return rows < left ? (uint32_t) rows : left;

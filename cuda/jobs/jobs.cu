@@ -19,7 +19,7 @@
 #include "cuda/jobs/quantizer_jobs.h"
 #include "cuda/query/mirror_room.h"
 
-#define MOST_STAGES 10
+#define STAGES_MAX 10
 /* slots that the owner goes through at once, for 0.3 ms: queries wait */
 #ifdef EMULATED
 #define SLICE 64u
@@ -34,7 +34,7 @@
 #endif
 
 /* The stages of each kind of job, in order. */
-static const JobStage stages[][MOST_STAGES] = {
+static const JobStage stages[][STAGES_MAX] = {
 	{STAGE_DONE},
 	{STAGE_QUEUED, STAGE_ROWS, STAGE_STATES, STAGE_DRAIN, STAGE_DONE}, /* JOB_APPEND */
 	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE}, /* JOB_OVERWRITE */
@@ -52,7 +52,7 @@ static const JobStage stages[][MOST_STAGES] = {
 	{STAGE_DONE}};
 
 /* The same of mirrors with lists. */
-static const JobStage list_stages[][MOST_STAGES] = {
+static const JobStage list_stages[][STAGES_MAX] = {
 	{STAGE_DONE},
 	{STAGE_QUEUED, STAGE_ROWS, STAGE_STATES, STAGE_DRAIN, STAGE_DONE}, /* JOB_APPEND */
 	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},  /* JOB_OVERWRITE */

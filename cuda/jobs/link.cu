@@ -30,7 +30,7 @@
 #define SHORT_UNITS 8u	   /* what a warp does by codes takes some 20 µs, but for a walk: so many
 						    * stand for one */
 #define IN_FLIGHT 3u	   /* pieces */
-#define BUSY_SHARE 4u	   /* while queries are about, a block on this part of the SMs: then one
+#define BUSY_DIVISOR 4u	   /* while queries are about, a block on this part of the SMs: then one
 						    * piece is in flight, of one unit each */
 #ifdef EMULATED
 #define CODES_FROM 256u		/* rows by whose neighbours codes can be judged */
@@ -44,21 +44,21 @@
 /* --- pieces --------------------------------------------------------------- */
 
 uint32_t
-link_blocks(CudaEngine *engine, LinkWork *work)
+link_blocks(CudaEngine *engine, CudaLinkWork *work)
 {
 	uint32_t processors = (uint32_t) engine->device.properties.multiProcessorCount;
 
-	if (queries_about(engine))
-		return (processors + BUSY_SHARE - 1) / BUSY_SHARE;
+	if (queries_active(engine))
+		return (processors + BUSY_DIVISOR - 1) / BUSY_DIVISOR;
 	return processors * (work->batch.code_terms != NULL ? CODE_BLOCKS_OF_SM : BLOCKS_OF_SM);
 }
 
 /* A piece to send and the units and blocks it may have, or NULL: not now. */
 static Piece *
-next_piece(CudaEngine *engine, CudaJob *job, LinkPart *part)
+next_piece(CudaEngine *engine, CudaJob *job, CudaLinkPart *part)
 {
-	const LinkWork *work = job->work;
-	bool busy = queries_about(engine);
+	const CudaLinkWork *work = job->work;
+	bool busy = queries_active(engine);
 	bool is_short =
 		work->batch.code_terms != NULL &&
 		(work->phase == LINK_CHOOSE || work->phase == LINK_BACK || work->phase == LINK_ORDER);
@@ -72,8 +72,8 @@ next_piece(CudaEngine *engine, CudaJob *job, LinkPart *part)
  * The part of a step's `total` units that is next: as many as it may have, each
  * counted as so many.
  */
-static LinkPart
-next_part(LinkWork *work, LinkPart part, uint32_t each, uint32_t total)
+static CudaLinkPart
+next_part(CudaLinkWork *work, CudaLinkPart part, uint32_t each, uint32_t total)
 {
 	part.first = work->done;
 	part.count *= each;
@@ -100,7 +100,7 @@ link_mirror(const CudaJob *job)
 static MirrorView
 link_view(const CudaJob *job)
 {
-	const LinkWork *work = job->work;
+	const CudaLinkWork *work = job->work;
 	MirrorView view = link_mirror(job);
 	uint32_t starts = work->nstarts + (work->repairs ? 0 : work->first);
 
@@ -111,7 +111,7 @@ link_view(const CudaJob *job)
 
 /* Let kernels see the current side of the edges back. */
 static void
-show_edges(LinkWork *work)
+show_edges(CudaLinkWork *work)
 {
 	const Entries &edges = work->edges.side[work->edges.current];
 
@@ -123,9 +123,9 @@ show_edges(LinkWork *work)
 static bool
 begin_batch(CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	uint32_t linked = job->mirror->linked + work->first;
-	uint32_t rows = work->repairs ? work->most : linked / LINK_BATCH_SHARE;
+	uint32_t rows = work->repairs ? work->most : linked / LINK_BATCH_DIVISOR;
 
 	if (rows < BATCH_DOUBLING)
 		rows = linked < BATCH_FIRST		 ? BATCH_FIRST
@@ -149,7 +149,7 @@ begin_batch(CudaJob *job)
  * look at those that a repair left poor.
  */
 static void
-end_batches(LinkWork *work, bool goes_on)
+end_batches(CudaLinkWork *work, bool goes_on)
 {
 	work->phase = work->batch.code_terms != NULL					? LINK_ORDER
 				  : goes_on && work->repairs && !work->walks ? LINK_POOR
@@ -159,10 +159,10 @@ end_batches(LinkWork *work, bool goes_on)
 
 /* Send one part of walking, gathering or choosing. */
 static bool
-send_rows_part(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part,
+send_rows_part(CudaEngine *engine, CudaJob *job, Piece *piece, CudaLinkPart part,
 			   const MirrorView *view, LinkPhase phase)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	cudaError_t launched;
 
 	part = next_part(work, part, phase == LINK_WALK ? 1 : LINK_WARPS, work->batch.count);
@@ -181,7 +181,7 @@ send_rows_part(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part,
 bool
 link_send_walk(CudaEngine *engine, CudaJob *job, const MirrorView *view)
 {
-	LinkPart part;
+	CudaLinkPart part;
 	Piece *piece = next_piece(engine, job, &part);
 
 	return piece != NULL && send_rows_part(engine, job, piece, part, view, LINK_WALK);
@@ -191,7 +191,7 @@ link_send_walk(CudaEngine *engine, CudaJob *job, const MirrorView *view)
 static bool
 send_write(CudaEngine *engine, CudaJob *job, Piece *piece)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	MirrorView view = link_view(job);
 	uint32_t edges = work->batch.count * job->mirror->spec.degree;
 
@@ -207,9 +207,9 @@ send_write(CudaEngine *engine, CudaJob *job, Piece *piece)
 
 /* Send one part of the edges back; parts are as equal as groups can be. */
 static bool
-send_back(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part)
+send_back(CudaEngine *engine, CudaJob *job, Piece *piece, CudaLinkPart part)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	MirrorView view = link_view(job);
 
 	part = next_part(work, part, LINK_WARPS * EDGES_OF_GROUP,
@@ -225,7 +225,7 @@ send_back(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part)
 static bool
 send_terms(CudaEngine *engine, CudaJob *job, Piece *piece)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	MirrorView view;
 
 	work->batch.code_terms = work->terms;
@@ -240,7 +240,7 @@ send_terms(CudaEngine *engine, CudaJob *job, Piece *piece)
 
 /* Send one part of putting rows in order. */
 static bool
-send_order(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part)
+send_order(CudaEngine *engine, CudaJob *job, Piece *piece, CudaLinkPart part)
 {
 	MirrorView view = link_mirror(job);
 
@@ -254,7 +254,7 @@ send_order(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part)
 static void
 end_batch(CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 
 	for (uint32_t i = 0; i < work->batch.count; i++)
 	{
@@ -270,9 +270,9 @@ end_batch(CudaJob *job)
 static bool
 send_step(CudaEngine *engine, CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	MirrorView view = link_view(job);
-	LinkPart part;
+	CudaLinkPart part;
 	Piece *piece = next_piece(engine, job, &part);
 
 	if (piece == NULL)
@@ -292,7 +292,7 @@ send_step(CudaEngine *engine, CudaJob *job)
 static void
 next_step(CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	uint32_t rows = work->batch.count;
 
 	switch (work->phase)
@@ -345,7 +345,7 @@ static void
 look_at_codes(CudaJob *job)
 {
 	const CudaMirror *mirror = job->mirror;
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	MirrorView view = mirror_view(mirror);
 
 	work->codes = CODES_NEVER;
@@ -368,7 +368,7 @@ look_at_codes(CudaJob *job)
 static bool
 judge_codes(CudaEngine *engine, CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	uint32_t linked = job->mirror->linked + work->first;
 	bool here = work->first > 0;
 
@@ -398,7 +398,7 @@ judge_codes(CudaEngine *engine, CudaJob *job)
 static bool
 send_starts(CudaEngine *engine, CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	CudaMirror *mirror = job->mirror;
 	MirrorView view = mirror_view(mirror);
 	uint32_t more =
@@ -435,7 +435,7 @@ send_starts(CudaEngine *engine, CudaJob *job)
 static bool
 send_lists(CudaEngine *engine, CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	CudaMirror *mirror = job->mirror;
 	uint32_t linked = mirror->linked + work->first;
 
@@ -474,7 +474,7 @@ send_lists(CudaEngine *engine, CudaJob *job)
 static bool
 send_slots(CudaEngine *engine, CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	CudaMirror *mirror = job->mirror;
 
 	if (work->phase == LINK_SLOTS)
@@ -499,7 +499,7 @@ send_slots(CudaEngine *engine, CudaJob *job)
 bool
 link_stage(CudaEngine *engine, CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 
 	while (work->phase < LINK_DRAIN)
 	{

@@ -19,15 +19,16 @@ extern "C"
 #include "engine/prune.h"
 }
 
-#define BATCH_MOST 16384u  /* rows of a batch, where there is memory */
-#define BATCH_LEAST 256u
-#define CODES_SHARE 16u	   /* links of a smaller part of the rows measure rows as stored: codes take
-						    * a pass over all, and few rows met were written by codes */
+#define BATCH_ROWS_MAX 16384u  /* rows of a batch, where there is memory */
+#define BATCH_ROWS_MIN 256u
+#define CODES_DIVISOR 16u	   /* links of a smaller part of the rows measure rows as stored:
+							    * codes take a pass over all, and few rows met were written by
+							    * codes */
 
 static bool
 has_far_rows(const CudaMirror *mirror)
 {
-	return mirror->rows > mirror_near_rows(mirror);
+	return mirror->rows > mirror_device_rows(mirror);
 }
 
 /* Whether links of a mirror may measure codes. */
@@ -39,15 +40,15 @@ has_codes_to_link(const CudaMirror *mirror)
 
 /* Whether a link measures rows by codes once there are any that serve. */
 static bool
-may_use_codes(const CudaMirror *mirror, const LinkWork *work)
+may_use_codes(const CudaMirror *mirror, const CudaLinkWork *work)
 {
 	return !work->repairs && has_codes_to_link(mirror) &&
-		   (has_far_rows(mirror) || (uint64_t) work->count * CODES_SHARE >= mirror->rows);
+		   (has_far_rows(mirror) || (uint64_t) work->count * CODES_DIVISOR >= mirror->rows);
 }
 
 /* Lay a link's memory out from `at` on; returns its bytes. */
 static size_t
-link_lay_out(const CudaMirror *mirror, LinkWork *work, unsigned char *at)
+link_lay_out(const CudaMirror *mirror, CudaLinkWork *work, unsigned char *at)
 {
 	unsigned char *start = at;
 	LinkBatch *batch = &work->batch;
@@ -85,18 +86,18 @@ link_lay_out(const CudaMirror *mirror, LinkWork *work, unsigned char *at)
 
 /* Take the device memory of a link, for smaller batches if need be. */
 static EngineStatus
-take_memory(CudaEngine *engine, CudaMirror *mirror, LinkWork *work, EngineError *error)
+take_memory(CudaEngine *engine, CudaMirror *mirror, CudaLinkWork *work, EngineError *error)
 {
 	EngineStatus status = ENGINE_NO_MEMORY;
 	uint32_t linked = mirror->linked + work->count;
 
-	work->most = BATCH_MOST;
-	while (work->most > BATCH_LEAST && work->most / 2 >= work->count)
+	work->most = BATCH_ROWS_MAX;
+	while (work->most > BATCH_ROWS_MIN && work->most / 2 >= work->count)
 		work->most /= 2;
 	/* no batch is larger than this part of what there will be */
-	while (work->most > BATCH_LEAST && work->most / 2 >= linked / LINK_BATCH_SHARE)
+	while (work->most > BATCH_ROWS_MIN && work->most / 2 >= linked / LINK_BATCH_DIVISOR)
 		work->most /= 2;
-	for (; work->most >= BATCH_LEAST && status == ENGINE_NO_MEMORY; work->most /= 2)
+	for (; work->most >= BATCH_ROWS_MIN && status == ENGINE_NO_MEMORY; work->most /= 2)
 	{
 		size_t bytes;
 
@@ -123,7 +124,7 @@ take_memory(CudaEngine *engine, CudaMirror *mirror, LinkWork *work, EngineError 
  * linked.
  */
 static bool
-collect_slots(const CudaJob *job, LinkWork *work)
+collect_slots(const CudaJob *job, CudaLinkWork *work)
 {
 	const CudaMirror *mirror = job->mirror;
 	const uint32_t *from = job->in.slots != NULL ? job->in.slots : mirror->listed;
@@ -182,13 +183,13 @@ EngineStatus
 link_begin(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
-	LinkWork *work;
+	CudaLinkWork *work;
 	EngineStatus status;
 
 	if (!link_can(engine, job))
 		return ENGINE_UNSUPPORTED;
 	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
-	job->work = work = (LinkWork *) calloc(1, sizeof(*work));
+	job->work = work = (CudaLinkWork *) calloc(1, sizeof(*work));
 	if (work == NULL)
 		return ENGINE_NO_MEMORY;
 	work->batch.ef = job->in.ef_construction;
@@ -219,7 +220,7 @@ link_begin(CudaEngine *engine, CudaJob *job)
 void
 link_end(CudaEngine *engine, CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 
 	if (work == NULL)
 		return;

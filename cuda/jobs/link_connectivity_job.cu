@@ -11,7 +11,7 @@ extern "C"
 #include "engine/connectivity.h"
 }
 
-#define MOST_ROUNDS 16u
+#define MAX_ROUNDS 16u
 #define SWEEPS 4u		 /* between two looks at the flag */
 #define ATTACH_ROWS 128u /* of a launch */
 
@@ -102,7 +102,7 @@ send_sweeps(CudaEngine *engine, CudaJob *job)
  * many.
  */
 static uint32_t
-collect_selected(LinkWork *work, uint32_t rows)
+collect_selected(CudaLinkWork *work, uint32_t rows)
 {
 	uint32_t n = 0;
 
@@ -116,7 +116,7 @@ collect_selected(LinkWork *work, uint32_t rows)
 static bool
 send_attach(CudaEngine *engine, CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	MirrorView view = reach_view(job);
 	uint32_t left = work->batch.count - work->done;
 	uint32_t count = left < ATTACH_ROWS ? left : ATTACH_ROWS;
@@ -132,7 +132,7 @@ send_attach(CudaEngine *engine, CudaJob *job)
 }
 
 static void
-next_reach(LinkWork *work, ReachStep step)
+next_reach(CudaLinkWork *work, ReachStep step)
 {
 	work->step = step;
 	work->done = work->got = 0;
@@ -145,21 +145,21 @@ next_reach(LinkWork *work, ReachStep step)
 static bool
 take_selected(CudaEngine *engine, CudaJob *job, bool *over)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	uint32_t rows = job->mirror->rows;
 
 	if (!link_fetch(engine, job, work->reach.selected, work->bits, (rows + 31) / 32))
 		return false;
 	work->batch.count = collect_selected(work, rows);
 	work->batch.slots = work->batch.groups;
-	*over = work->batch.count == 0 || ++work->rounds > MOST_ROUNDS;
+	*over = work->batch.count == 0 || ++work->rounds > MAX_ROUNDS;
 	return true;
 }
 
 bool
 link_reach(CudaEngine *engine, CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	CudaMirror *mirror = job->mirror;
 	MirrorView view = reach_view(job);
 	uint32_t words = (mirror->rows + 31) / 32;

@@ -10,7 +10,7 @@
 #include "cuda/link/link.h"
 #include "cuda/common/sort.h"
 
-#define LINK_BATCH_SHARE 8u /* a batch is at most this part of the graph, but for small ones */
+#define LINK_BATCH_DIVISOR 8u /* a batch is at most this part of the graph, but for small ones */
 
 /* What a link does next. */
 typedef enum LinkPhase
@@ -44,7 +44,7 @@ typedef enum LinkCodes
 	CODES_SERVE
 } LinkCodes;
 
-struct LinkWork
+struct CudaLinkWork
 {
 	LinkPhase phase;
 	bool repairs;	 /* JOB_REPAIR */
@@ -114,7 +114,7 @@ extern bool link_fetch(CudaEngine *engine, CudaJob *job, const uint32_t *from, u
  * link_repair_job.cu. Put the slots together that a repair looks at; which of
  * them name dead slots; which have found little: true when known
  */
-extern bool link_collect_repair(const CudaJob *job, LinkWork *work);
+extern bool link_collect_repair(const CudaJob *job, CudaLinkWork *work);
 extern bool link_find_broken(CudaEngine *engine, CudaJob *job);
 extern bool link_find_poor(CudaEngine *engine, CudaJob *job);
 /* Seeds that are dead make way for others. */
@@ -124,7 +124,7 @@ extern bool link_reach(CudaEngine *engine, CudaJob *job);
 /* A mirror as kernels of a link see it. */
 extern MirrorView link_mirror(const CudaJob *job);
 /* How many blocks a kernel of a link may have now. */
-extern uint32_t link_blocks(CudaEngine *engine, LinkWork *work);
+extern uint32_t link_blocks(CudaEngine *engine, CudaLinkWork *work);
 /*
  * Send a piece of the batch's walks, over the mirror as `view` has it. False:
  * not now.
@@ -134,7 +134,7 @@ extern bool link_send_walk(CudaEngine *engine, CudaJob *job, const MirrorView *v
  * Choose seeds spread over the linked slots, any prefix of them too; returns
  * how many.
  */
-extern uint32_t link_choose_seeds(const CudaMirror *mirror, const LinkWork *work, uint32_t want,
+extern uint32_t link_choose_seeds(const CudaMirror *mirror, const CudaLinkWork *work, uint32_t want,
 								  uint32_t *seeds);
 /* Free what a link needs, and its result. */
 extern void link_end(CudaEngine *engine, CudaJob *job);

@@ -20,7 +20,7 @@ may_be_repaired(const CudaMirror *mirror, uint32_t slot)
 }
 
 bool
-link_collect_repair(const CudaJob *job, LinkWork *work)
+link_collect_repair(const CudaJob *job, CudaLinkWork *work)
 {
 	const CudaMirror *mirror = job->mirror;
 	const uint32_t *from = job->in.slots;
@@ -46,7 +46,7 @@ link_collect_repair(const CudaJob *job, LinkWork *work)
 static void
 keep_found(CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	uint32_t kept = 0;
 
 	for (uint32_t i = 0; i < work->count; i++)
@@ -71,7 +71,7 @@ clear_marks(CudaEngine *engine, CudaJob *job)
 static bool
 send_find(CudaEngine *engine, CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	MirrorView view = mirror_view(job->mirror);
 	Piece *piece = piece_free(engine);
 
@@ -89,7 +89,7 @@ send_find(CudaEngine *engine, CudaJob *job)
 bool
 link_find_broken(CudaEngine *engine, CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	uint32_t words = (job->mirror->rows + 31) / 32;
 
 	if (work->step == 0)
@@ -110,7 +110,7 @@ link_find_broken(CudaEngine *engine, CudaJob *job)
 bool
 link_find_poor(CudaEngine *engine, CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 
 	if (!link_fetch(engine, job, work->reach.selected, work->bits, (job->mirror->rows + 31) / 32))
 		return false;
@@ -122,7 +122,7 @@ link_find_poor(CudaEngine *engine, CudaJob *job)
 void
 link_replace_dead_seeds(CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	const CudaMirror *mirror = job->mirror;
 	uint32_t have = job->link.nseeds;
 	uint32_t *fresh = (uint32_t *) malloc((size_t) have * sizeof(uint32_t) + 1);

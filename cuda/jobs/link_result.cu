@@ -25,14 +25,15 @@ extern "C"
 
 /* Whether a slot is in the graph, as this link leaves it. */
 static bool
-is_linked(const CudaMirror *mirror, const LinkWork *work, uint32_t slot)
+is_linked(const CudaMirror *mirror, const CudaLinkWork *work, uint32_t slot)
 {
 	return (mirror->states[slot] & SLOT_LINKED) != 0 ||
 		   (work->linked_here[slot / 8] >> (slot % 8) & 1);
 }
 
 uint32_t
-link_choose_seeds(const CudaMirror *mirror, const LinkWork *work, uint32_t want, uint32_t *seeds)
+link_choose_seeds(const CudaMirror *mirror, const CudaLinkWork *work, uint32_t want,
+				  uint32_t *seeds)
 {
 	uint8_t *taken = (uint8_t *) calloc((size_t) mirror->rows / 8 + 1, 1);
 	uint32_t count = 0;
@@ -41,7 +42,7 @@ link_choose_seeds(const CudaMirror *mirror, const LinkWork *work, uint32_t want,
 	{
 		uint32_t start = seed_place((uint32_t) i, mirror->rows);
 
-		for (uint32_t slot = start; slot < start + SEED_SHARE && slot < mirror->rows; slot++)
+		for (uint32_t slot = start; slot < start + SLOTS_PER_SEED && slot < mirror->rows; slot++)
 		{
 			if (!is_linked(mirror, work, slot) || (mirror->states[slot] & SLOT_DEAD) ||
 				(taken[slot / 8] >> (slot % 8) & 1))
@@ -62,7 +63,7 @@ link_choose_seeds(const CudaMirror *mirror, const LinkWork *work, uint32_t want,
 static uint32_t
 fetch_units(CudaEngine *engine, const CudaJob *job)
 {
-	size_t bytes = queries_about(engine) ? BUSY_BYTES : PIECE_BYTES;
+	size_t bytes = queries_active(engine) ? BUSY_BYTES : PIECE_BYTES;
 
 	if (job->work->phase == LINK_ROWS)
 		return (uint32_t) ((bytes - 256) / ((job->mirror->spec.degree + 1) * sizeof(uint32_t)));
@@ -80,7 +81,7 @@ rows_in_piece(unsigned char *piece, uint32_t count)
 static bool
 send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t first, uint32_t count)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	MirrorView view = mirror_view(job->mirror);
 	size_t row_bytes = view.degree * sizeof(uint32_t);
 	cudaStream_t stream = engine->device.job_stream;
@@ -106,7 +107,7 @@ send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t first, uint3
 static void
 take_fetch(CudaJob *job, const Piece *piece, Fetch fetch)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	uint32_t degree = job->mirror->spec.degree;
 
 	if (work->phase != LINK_ROWS)
@@ -124,7 +125,7 @@ take_fetch(CudaJob *job, const Piece *piece, Fetch fetch)
 static bool
 result_fetch(CudaEngine *engine, CudaJob *job, uint32_t total)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 
 	for (uint32_t i = 0; i < PIECES; i++)
 	{
@@ -140,7 +141,7 @@ result_fetch(CudaEngine *engine, CudaJob *job, uint32_t total)
 		 * for each the owner copies, and turns to the driver: no more than one
 		 * of them is to be in a query's way
 		 */
-		Piece *piece = queries_about(engine) && job->in_flight > 0 ? NULL : piece_free(engine);
+		Piece *piece = queries_active(engine) && job->in_flight > 0 ? NULL : piece_free(engine);
 		uint32_t most = fetch_units(engine, job);
 		uint32_t count = total - work->done < most ? total - work->done : most;
 
@@ -164,7 +165,7 @@ link_fetch(CudaEngine *engine, CudaJob *job, const uint32_t *from, uint32_t *to,
 }
 
 static void
-next_fetch(LinkWork *work, LinkPhase phase)
+next_fetch(CudaLinkWork *work, LinkPhase phase)
 {
 	work->phase = phase;
 	work->done = work->got = 0;
@@ -194,7 +195,7 @@ allocate_rows(size_t bytes, bool large)
 static bool
 begin_result(CudaEngine *engine, CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	const CudaMirror *mirror = job->mirror;
 	uint32_t count = 0,
 			 at = 0;
@@ -204,7 +205,7 @@ begin_result(CudaEngine *engine, CudaJob *job)
 	job->link.slots = work->result_slots =
 		(uint32_t *) malloc((size_t) count * sizeof(uint32_t) + 1);
 	job->link.rows = work->result_rows = (uint32_t *) allocate_rows(
-		(size_t) count * mirror->spec.degree * sizeof(uint32_t), !queries_about(engine));
+		(size_t) count * mirror->spec.degree * sizeof(uint32_t), !queries_active(engine));
 	job->link.linked = work->result_linked =
 		(uint64_t *) calloc((size_t) count / 64 + 1, sizeof(uint64_t));
 	if (work->result_slots == NULL || work->result_rows == NULL || work->result_linked == NULL)
@@ -231,12 +232,12 @@ begin_result(CudaEngine *engine, CudaJob *job)
 static bool
 keeps_seeds(CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	const CudaMirror *mirror = job->mirror;
 	uint32_t want = seed_count(mirror->linked + (work->repairs ? 0 : work->first), SEEDS_ROOM);
 
 	if (mirror->nseeds > 0 &&
-		(work->repairs || want <= mirror->nseeds + mirror->nseeds / REACH_SHARE))
+		(work->repairs || want <= mirror->nseeds + mirror->nseeds / REACH_DIVISOR))
 	{
 		job->link.nseeds = mirror->nseeds;
 		return true;
@@ -253,7 +254,7 @@ keeps_seeds(CudaJob *job)
 static void
 end_link(CudaEngine *engine, CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 
 	work->phase = LINK_OVER;
 	if (work->memory.base != 0)
@@ -285,13 +286,13 @@ fail_result(CudaJob *job)
 static void
 begin_reach(CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	const CudaMirror *mirror = job->mirror;
 
 	next_fetch(work, LINK_BITS);
 	if (job->link.nseeds == 0 || work->first < work->count || job->cancelled ||
 		(work->repairs ? job->in.slots != NULL
-					   : work->count == 0 || (uint64_t) work->count * REACH_SHARE <
+					   : work->count == 0 || (uint64_t) work->count * REACH_DIVISOR <
 												 (uint64_t) mirror->linked + work->count))
 		return;
 	for (uint32_t slot = 0; slot < mirror->rows; slot++)
@@ -335,7 +336,7 @@ settle_deferred(CudaEngine *engine, CudaJob *job)
 		bits[i] |= mirror->deferred[i];
 		count += (uint32_t) __builtin_popcount(bits[i]);
 	}
-	if (defers && count <= ENGINE_DEFERRED_MOST)
+	if (defers && count <= ENGINE_DEFERRED_MAX)
 	{
 		size_t bytes = mirror_deferred_bytes(mirror);
 
@@ -364,7 +365,7 @@ begin_rows(CudaEngine *engine, CudaJob *job)
 bool
 link_bring_result(CudaEngine *engine, CudaJob *job)
 {
-	LinkWork *work = job->work;
+	CudaLinkWork *work = job->work;
 	MirrorView view = mirror_view(job->mirror);
 
 	if (work->phase == LINK_DRAIN)

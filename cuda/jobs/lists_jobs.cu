@@ -22,8 +22,8 @@
 #else
 #define PASS_ROWS 131072u /* of a pass, at most: what a piece has room to say of them */
 #endif
-#define PASS_LEAST 64u	  /* rows that memory must do for */
-#define BUSY_SHARE 8u	  /* of a pass, while queries are about */
+#define PASS_ROWS_MIN 64u	  /* rows that memory must do for */
+#define BUSY_DIVISOR 8u	  /* of a pass, while queries are about */
 #define LARGE_PAGE ((size_t) 2 << 20)
 
 /* Lay out what a link's passes of so many rows need; at NULL measures. */
@@ -67,7 +67,7 @@ take_pass_memory(CudaEngine *engine, CudaMirror *mirror, ListsWork *work, Engine
 			break;
 		if (work->memory.base != 0)
 			range_release(&engine->device.arena, &work->memory);
-		if (rows / 2 < PASS_LEAST)
+		if (rows / 2 < PASS_ROWS_MIN)
 			return status;
 	}
 	lay_out_pass(work, lists, rows, (unsigned char *) work->memory.base);
@@ -258,7 +258,7 @@ send_pass(CudaEngine *engine, CudaJob *job, uint32_t first)
 	uint32_t *slots = work->side_slots[work->side ^ 1];
 	MirrorView mirror = mirror_view(job->mirror);
 	ListsView lists = lists_view(job->mirror);
-	uint32_t most = queries_about(engine) ? work->most / BUSY_SHARE + 1 : work->most;
+	uint32_t most = queries_active(engine) ? work->most / BUSY_DIVISOR + 1 : work->most;
 	uint32_t rows = at_most(work->count - first, most);
 	Piece *piece = piece_free(engine);
 	ListsAssign assign;
@@ -372,7 +372,7 @@ fetch_pass(CudaEngine *engine, CudaJob *job)
 		work->sent += count;
 	}
 	if (work->ahead == 0 && work->first + work->rows < work->count && !job->cancelled &&
-		!queries_about(engine))
+		!queries_active(engine))
 		(void) send_pass(engine, job, work->first + work->rows);
 	return work->got == work->rows;
 }

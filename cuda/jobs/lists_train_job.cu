@@ -52,7 +52,7 @@ size_sample(const CudaEngine *engine, CudaJob *job, uint32_t live)
 }
 
 /* A mirror whose sample is drawn, and what there is of it. */
-struct Sampling
+struct SampleRows
 {
 	const CudaMirror *mirror;
 	uint32_t *slots;
@@ -63,7 +63,7 @@ struct Sampling
 static bool
 take_row(void *context, uint32_t row)
 {
-	Sampling *sampling = (Sampling *) context;
+	SampleRows *sampling = (SampleRows *) context;
 
 	if (sampling->mirror->states[row] & SLOT_DEAD)
 		return false;
@@ -75,7 +75,7 @@ take_row(void *context, uint32_t row)
 static void
 choose_sample(const CudaMirror *mirror, ListsTrain *train)
 {
-	Sampling sampling = {mirror, train->slots, 0};
+	SampleRows sampling = {mirror, train->slots, 0};
 
 	train->count = lists_draw_sample(mirror->spec.lists.seed, mirror->rows, train->count, take_row,
 									 &sampling);

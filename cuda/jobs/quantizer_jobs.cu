@@ -19,7 +19,7 @@
 #include "cuda/jobs/quantizer_jobs.h"
 #include "cuda/memory/mirror_seeds.h"
 
-#define BAD_MOST 20u	   /* one sampled row in so many may be served badly */
+#define BAD_MAX 20u	   /* one sampled row in so many may be served badly */
 #define ROTATED_FROM 64u   /* linked rows before codes are rotated */
 
 static bool
@@ -37,7 +37,7 @@ static bool
 send_ranges(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
-	CodedRows rows = coded_rows(mirror);
+	CudaCodedRows rows = coded_rows(mirror);
 	Piece *piece = piece_hold(engine, job);
 
 	if (piece == NULL)
@@ -66,7 +66,7 @@ send_codes(CudaEngine *engine, CudaJob *job)
 	const uint32_t *least = (const uint32_t *) piece->staged;
 	const uint32_t *greatest = least + mirror->spec.dims;
 	uint32_t first = mirror->coded;
-	CodedRows rows;
+	CudaCodedRows rows;
 
 	mirror->ranges_changed = false;
 	if (mirror->code_steps == 0 || !quantizer_hold(least, greatest, mirror->spec.dims,
@@ -98,7 +98,7 @@ static bool
 send_rotated(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
-	CodedRows rows = coded_rows(mirror);
+	CudaCodedRows rows = coded_rows(mirror);
 	Piece *piece = piece_hold(engine, job);
 	uint32_t first = mirror->coded;
 
@@ -141,7 +141,7 @@ bool
 quantizer_send_judgement(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count)
 {
 	CudaMirror *mirror = job->mirror;
-	CodedRows rows = coded_rows(mirror);
+	CudaCodedRows rows = coded_rows(mirror);
 	QuantizerVerdict *verdict = (QuantizerVerdict *) (rows.rotation + rows.dims);
 	Piece *piece = piece_hold(engine, job);
 
@@ -168,7 +168,7 @@ send_sample(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	uint32_t count = sampled_rows(mirror);
-	CodedRows rows = coded_rows(mirror);
+	CudaCodedRows rows = coded_rows(mirror);
 	Piece *piece = piece_hold(engine, job);
 
 	/* a copy of each row by itself would keep this thread for a millisecond */
@@ -202,7 +202,7 @@ send_rotation(CudaEngine *engine, CudaJob *job)
 	CudaMirror *mirror = job->mirror;
 	Piece *piece = job->held;
 	uint32_t dims = mirror->spec.dims;
-	CodedRows rows = coded_rows(mirror);
+	CudaCodedRows rows = coded_rows(mirror);
 	std::vector<uint32_t> rotation(dims);
 
 	rotation_make(ROTATION_SEED, dims, rotation.data());
@@ -232,7 +232,7 @@ quantizer_verdict(CudaJob *job)
 
 	memcpy(&verdict, job->held->staged, sizeof(verdict));
 	piece_release(job);
-	return verdict.good > 0 && verdict.bad <= (verdict.good + verdict.bad) / BAD_MOST;
+	return verdict.good > 0 && verdict.bad <= (verdict.good + verdict.bad) / BAD_MAX;
 }
 
 /*
@@ -301,7 +301,7 @@ quantizer_judge_stage(CudaEngine *engine, CudaJob *job)
 bool
 quantizer_overwrite(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count)
 {
-	CodedRows rows;
+	CudaCodedRows rows;
 
 	if (!mirror->has_code_room || mirror->code_steps == 0)
 		return true;

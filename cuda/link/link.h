@@ -95,7 +95,7 @@ struct LinkReach
  * A part of a batch: rows, or edges, and how many blocks at most share them.
  * Which groups of edges a part has follows from its share of all edges.
  */
-struct LinkPart
+struct CudaLinkPart
 {
 	uint32_t first;
 	uint32_t count;
@@ -112,8 +112,8 @@ extern cudaError_t link_back_codes_prepare(size_t shared_room);
 /* Let the rows of a batch that have chosen lists take turns by regions. */
 extern cudaError_t link_turns_launch(const LinkBatch *batch, cudaStream_t stream);
 /* Find candidates of a part's rows. */
-extern cudaError_t link_walk_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part,
-									cudaStream_t stream);
+extern cudaError_t link_walk_launch(const MirrorView *mirror, const LinkBatch *batch,
+									CudaLinkPart part, cudaStream_t stream);
 /* Bytes of shared memory that a block of a walk of this breadth takes. */
 extern size_t link_walk_bytes(const MirrorView *mirror, uint32_t ef);
 /*
@@ -122,19 +122,20 @@ extern size_t link_walk_bytes(const MirrorView *mirror, uint32_t ef);
  * are marked in that bitmap.
  */
 extern cudaError_t link_gather_around_launch(const MirrorView *mirror, const LinkBatch *batch,
-											 LinkPart part, uint32_t *poor, cudaStream_t stream);
+											 CudaLinkPart part, uint32_t *poor,
+											 cudaStream_t stream);
 /* Bytes of shared memory that a block of that takes. */
 extern size_t link_repair_bytes(uint32_t degree);
 /* Choose the neighbours of a part's rows. */
 extern cudaError_t link_choose_launch(const MirrorView *mirror, const LinkBatch *batch,
-									  LinkPart part, cudaStream_t stream);
+									  CudaLinkPart part, cudaStream_t stream);
 /* Write the batch's rows, and group the edges back by target. */
 extern cudaError_t link_write_launch(const MirrorView *mirror, const LinkBatch *batch,
 									 cudaStream_t stream);
 extern cudaError_t link_group_launch(const LinkBatch *batch, uint32_t edges, cudaStream_t stream);
 /* Give the targets of a part their edges back. */
-extern cudaError_t link_back_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part,
-									cudaStream_t stream);
+extern cudaError_t link_back_launch(const MirrorView *mirror, const LinkBatch *batch,
+									CudaLinkPart part, cudaStream_t stream);
 
 /*
  * Whether distances by a mirror's codes can be told in 32 bits; offsets are in
@@ -146,15 +147,15 @@ extern cudaError_t link_terms_launch(const MirrorView *mirror, int32_t *terms, u
 									 cudaStream_t stream);
 /* As those above, by codes. */
 extern cudaError_t link_choose_codes_launch(const MirrorView *mirror, const LinkBatch *batch,
-											LinkPart part, cudaStream_t stream);
+											CudaLinkPart part, cudaStream_t stream);
 extern cudaError_t link_back_codes_launch(const MirrorView *mirror, const LinkBatch *batch,
-										  LinkPart part, cudaStream_t stream);
+										  CudaLinkPart part, cudaStream_t stream);
 /*
  * Put rows of the mirror that were written by codes in the order of distances
  * as stored.
  */
 extern cudaError_t link_order_launch(const MirrorView *mirror, const LinkBatch *batch,
-									 LinkPart part, cudaStream_t stream);
+									 CudaLinkPart part, cudaStream_t stream);
 
 /* Copy graph rows of slots to `to`. */
 extern cudaError_t link_gather_launch(const MirrorView *mirror, const uint32_t *slots,

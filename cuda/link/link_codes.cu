@@ -81,7 +81,8 @@ struct Sixteen
 
 template <int TERM>
 __device__ static inline Sixteen
-take_sixteen(const MirrorView &mirror, const LinkBatch &batch, const Choice &choice, uint32_t base)
+take_sixteen(const MirrorView &mirror, const LinkBatch &batch, const LinkChoice &choice,
+			 uint32_t base)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t i = base + lane % TILE_ROWS;
@@ -115,7 +116,7 @@ take_sixteen(const MirrorView &mirror, const LinkBatch &batch, const Choice &cho
  */
 template <int TERM, bool OWN>
 __device__ static inline void
-meet_kept_codes(const MirrorView &mirror, const Choice &choice, const int *kept_terms,
+meet_kept_codes(const MirrorView &mirror, const LinkChoice &choice, const int *kept_terms,
 				uint32_t first, Sixteen *tile)
 {
 	uint32_t lane = threadIdx.x % WARP;
@@ -189,8 +190,8 @@ hides_as_stored(const MirrorView &mirror, uint32_t self, uint32_t neighbour, uin
  */
 template <typename T, int TERM>
 __device__ static inline bool
-is_near_hidden(const MirrorView &mirror, const Choice &choice, const Sixteen &tile, uint32_t taken,
-			   uint32_t i)
+is_near_hidden(const MirrorView &mirror, const LinkChoice &choice, const Sixteen &tile,
+			   uint32_t taken, uint32_t i)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t slot = __shfl_sync(FULL_WARP, tile.slot, (int) i);
@@ -220,7 +221,7 @@ is_near_hidden(const MirrorView &mirror, const Choice &choice, const Sixteen &ti
 template <typename T, int TERM>
 __device__ static inline void
 take_open(const MirrorView &mirror, const Sixteen &tile, uint32_t base, int *kept_terms,
-		  Choice *choice)
+		  LinkChoice *choice)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t open = __ballot_sync(FULL_WARP, tile.open) & 0xFFFF;
@@ -254,7 +255,7 @@ take_open(const MirrorView &mirror, const Sixteen &tile, uint32_t base, int *kep
 template <typename T, int TERM>
 __device__ static inline void
 choose_spread_codes(const MirrorView &mirror, const LinkBatch &batch, int *kept_terms,
-					Choice *choice)
+					LinkChoice *choice)
 {
 #pragma unroll 1
 	for (uint32_t base = 0; base < choice->ncandidates && choice->count < choice->room;
@@ -278,7 +279,7 @@ __launch_bounds__(LINK_THREADS, LINK_CODE_BLOCKS)
 					   uint32_t warp_bytes)
 {
 	DYNAMIC_SHARED(memory);
-	Choice choice;
+	LinkChoice choice;
 	int *kept_terms;
 
 	choice.kept = (LinkEntry *) (memory + threadIdx.x / WARP * warp_bytes);
@@ -418,7 +419,7 @@ link_terms_launch(const MirrorView *mirror, int32_t *terms, uint32_t blocks, cud
 }
 
 cudaError_t
-link_choose_codes_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part,
+link_choose_codes_launch(const MirrorView *mirror, const LinkBatch *batch, CudaLinkPart part,
 						 cudaStream_t stream)
 {
 	uint32_t bytes = choose_bytes(mirror->degree, batch->room);
@@ -429,7 +430,7 @@ link_choose_codes_launch(const MirrorView *mirror, const LinkBatch *batch, LinkP
 }
 
 cudaError_t
-link_order_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part,
+link_order_launch(const MirrorView *mirror, const LinkBatch *batch, CudaLinkPart part,
 				  cudaStream_t stream)
 {
 	uint32_t bytes = order_bytes(mirror->degree);

@@ -441,7 +441,7 @@ link_back_codes_prepare(size_t shared_room)
 }
 
 cudaError_t
-link_back_codes_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part,
+link_back_codes_launch(const MirrorView *mirror, const LinkBatch *batch, CudaLinkPart part,
 					   cudaStream_t stream)
 {
 	uint32_t bytes = back_bytes(mirror->degree, mirror->metric != METRIC_L2);

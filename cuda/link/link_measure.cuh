@@ -133,7 +133,7 @@ struct PairMeasure<Bits, TERM_BITS>
 #pragma unroll
 		for (uint32_t i = 0; i < PAIRS; i++)
 		{
-			BitCounts counts =
+			CudaBitCounts counts =
 				team_counts((const uint4 *) (mirror.vectors + (size_t) a * mirror.stride),
 							(const uint4 *) (mirror.vectors + (size_t) b[i] * mirror.stride),
 							mirror.stride, active[i], team);

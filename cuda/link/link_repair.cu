@@ -13,17 +13,17 @@
  *				edges back, as of rows that are linked. Shared, per warp: the
  *				set of slots seen (8 KB), what was found (8 KB), dead rows to
  *				read (8 bytes x degree), duplicates (512 bytes). Reads (2 degree
- *				+ 1) graph rows and GATHER_MOST rows at most
+ *				+ 1) graph rows and GATHER_MAX rows at most
  * Bound: latency, of dependent reads of graph rows (four at a time) and of
  * rows; many warps hide it. Driven by cuda/jobs/link.cu and link_repair_job.cu.
  */
 #include "cuda/link/link_measure.cuh"
 
-#define GATHER_MOST 1024u  /* rows looked at for one */
-#define GATHER_SEEN 2048u  /* places: GATHER_MOST, 2 x 200 dead ones, and what a few rows more
+#define GATHER_MAX 1024u  /* rows looked at for one */
+#define GATHER_SEEN 2048u  /* places: GATHER_MAX, 2 x 200 dead ones, and what a few rows more
 						    * bring */
 #define GATHER_AHEAD 4u	   /* dead rows read at a time */
-#define LEAST_SHARE 2u	   /* a row that finds fewer than degree / this is repaired again behind a
+#define REPAIR_DIVISOR 2u	   /* a row that finds fewer than degree / this is repaired again behind a
 						    * walk */
 
 /* --- which rows ----------------------------------------------------------- */
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 struct Around
 {
 	uint32_t *seen;
-	LinkEntry *found; /* GATHER_MOST */
+	LinkEntry *found; /* GATHER_MAX */
 	uint32_t *dead;	  /* rows to read: 2 x degree */
 	LinkEntry *equals; /* LINK_EQUALS; rank << 32 | slot, each the least of its place */
 	uint32_t nfound;
@@ -72,7 +72,7 @@ struct Around
 __host__ __device__ static inline uint32_t
 gather_bytes(uint32_t degree)
 {
-	return GATHER_SEEN * 4 + GATHER_MOST * 8 + 2 * degree * 4 + LINK_EQUALS * 8;
+	return GATHER_SEEN * 4 + GATHER_MAX * 8 + 2 * degree * 4 + LINK_EQUALS * 8;
 }
 
 /* Whether a slot had not been seen. */
@@ -95,14 +95,14 @@ __device__ static inline void
 note_live(Around *around, bool has, uint32_t slot, bool own)
 {
 	uint32_t lane = threadIdx.x % WARP;
-	bool fresh = has && around->nfound < GATHER_MOST && is_news(*around, slot);
+	bool fresh = has && around->nfound < GATHER_MAX && is_news(*around, slot);
 	uint32_t ballot = __ballot_sync(FULL_WARP, fresh);
 	uint32_t place = around->nfound + (uint32_t) __popc(ballot & ((1u << lane) - 1));
 
-	if (fresh && place < GATHER_MOST)
+	if (fresh && place < GATHER_MAX)
 		around->found[place] = (LinkEntry) (slot << 1 | (own ? 1u : 0u));
 	around->nfound += (uint32_t) __popc(ballot);
-	around->nfound = around->nfound < GATHER_MOST ? around->nfound : GATHER_MOST;
+	around->nfound = around->nfound < GATHER_MAX ? around->nfound : GATHER_MAX;
 	__syncwarp();
 }
 
@@ -169,7 +169,7 @@ look_around(const MirrorView &mirror, Around *around)
 	}
 	own_dead = around->ndead;
 #pragma unroll 1
-	for (uint32_t next = 0, ahead; next < around->ndead && around->nfound < GATHER_MOST;
+	for (uint32_t next = 0, ahead; next < around->ndead && around->nfound < GATHER_MAX;
 		 next += ahead)
 	{
 		bool wants_heir[GATHER_AHEAD];
@@ -349,7 +349,7 @@ __launch_bounds__(LINK_THREADS) repair_gather_kernel(const MirrorView mirror, co
 	Around around;
 
 	around.found = (LinkEntry *) (memory + threadIdx.x / WARP * gather_bytes(mirror.degree));
-	around.equals = around.found + GATHER_MOST;
+	around.equals = around.found + GATHER_MAX;
 	around.seen = (uint32_t *) (around.equals + LINK_EQUALS);
 	around.dead = around.seen + GATHER_SEEN;
 	around.most_dead = 2 * mirror.degree;
@@ -369,7 +369,7 @@ __launch_bounds__(LINK_THREADS) repair_gather_kernel(const MirrorView mirror, co
 		look_around(mirror, &around);
 		if (poor == NULL)
 			take_walk(mirror, batch, &around, item);
-		else if (around.nfound < mirror.degree / LEAST_SHARE && lane == 0)
+		else if (around.nfound < mirror.degree / REPAIR_DIVISOR && lane == 0)
 			atomicOr(&poor[around.self >> 5], 1u << (around.self & 31));
 		measure_around<T, TERM>(mirror, batch, &around);
 		count = sort_around(&around);
@@ -399,7 +399,7 @@ link_repair_bytes(uint32_t degree)
 }
 
 cudaError_t
-link_gather_around_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part,
+link_gather_around_launch(const MirrorView *mirror, const LinkBatch *batch, CudaLinkPart part,
 						  uint32_t *poor, cudaStream_t stream)
 {
 	uint32_t blocks = (part.count + LINK_WARPS - 1) / LINK_WARPS;

@@ -41,7 +41,7 @@
  */
 template <typename T, int TERM>
 __device__ static inline bool
-is_hidden(const MirrorView &mirror, const Choice &choice, uint32_t slot, uint32_t key)
+is_hidden(const MirrorView &mirror, const LinkChoice &choice, uint32_t slot, uint32_t key)
 {
 	uint32_t team = fast_team(mirror.stride);
 	uint32_t lane = threadIdx.x % WARP;
@@ -69,7 +69,7 @@ is_hidden(const MirrorView &mirror, const Choice &choice, uint32_t slot, uint32_
 /* Take those that no kept one hides, nearest first. */
 template <typename T, int TERM>
 __device__ static inline void
-choose_spread(const MirrorView &mirror, Choice *choice)
+choose_spread(const MirrorView &mirror, LinkChoice *choice)
 {
 #pragma unroll 1
 	for (uint32_t i = 0; i < choice->ncandidates && choice->count < choice->room; i++)
@@ -94,7 +94,7 @@ choose_spread(const MirrorView &mirror, Choice *choice)
  * hidden; 1, another; 2, a copy of the one before; 3, none.
  */
 __device__ static inline uint32_t
-fill_rank(const MirrorView &mirror, const Choice &choice, uint32_t i)
+fill_rank(const MirrorView &mirror, const LinkChoice &choice, uint32_t i)
 {
 	LinkEntry entry = i < choice.ncandidates ? choice.candidates[i] : 0;
 
@@ -112,7 +112,7 @@ fill_rank(const MirrorView &mirror, const Choice &choice, uint32_t i)
  * as choose_fill() does. In order of distance.
  */
 __device__ static inline void
-choose_own_fill(const MirrorView &mirror, Choice *choice)
+choose_own_fill(const MirrorView &mirror, LinkChoice *choice)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t left = mirror.degree - choice->count;
@@ -166,7 +166,7 @@ __device__ static inline void
 choose_for_row(const MirrorView &mirror, const LinkBatch &batch, unsigned char *memory,
 			   uint32_t item)
 {
-	Choice choice;
+	LinkChoice choice;
 
 	choice.kept = (LinkEntry *) memory;
 	choice.taken = (uint32_t *) (choice.kept + mirror.degree);
@@ -508,7 +508,7 @@ link_rows_prepare(size_t shared_room)
 }
 
 cudaError_t
-link_choose_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part,
+link_choose_launch(const MirrorView *mirror, const LinkBatch *batch, CudaLinkPart part,
 				   cudaStream_t stream)
 {
 	uint32_t bytes = choose_bytes(mirror->degree, batch->room);
@@ -551,7 +551,7 @@ link_turns_launch(const LinkBatch *batch, cudaStream_t stream)
 }
 
 cudaError_t
-link_back_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part,
+link_back_launch(const MirrorView *mirror, const LinkBatch *batch, CudaLinkPart part,
 				 cudaStream_t stream)
 {
 	uint32_t bytes = back_bytes(mirror->degree);

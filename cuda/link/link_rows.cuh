@@ -23,7 +23,7 @@ blocks_of_warps(uint32_t warps)
 
 /* Blocks of a part whose units are warps'. */
 static inline uint32_t
-blocks_of_part(LinkPart part)
+blocks_of_part(CudaLinkPart part)
 {
 	uint32_t blocks = blocks_of_warps(part.count);
 
@@ -59,7 +59,7 @@ insert_entry(LinkEntry *entries, uint32_t *count, LinkEntry entry)
 /* --- choosing a row's neighbours ------------------------------------------ */
 
 /* A row that is chosen, as the lanes of its warp agree on it. */
-struct Choice
+struct LinkChoice
 {
 	LinkEntry *kept; /* degree of them, in the row's order */
 	uint32_t *taken; /* a bit per candidate that is kept */
@@ -87,7 +87,7 @@ fill_place(uint32_t i, uint32_t kept, uint32_t farthest)
 
 /* Whether a candidate may be a neighbour at all, other than as a duplicate. */
 __device__ static inline bool
-is_eligible(const MirrorView &mirror, const Choice &choice, LinkEntry entry)
+is_eligible(const MirrorView &mirror, const LinkChoice &choice, LinkEntry entry)
 {
 	uint32_t slot = link_slot(entry);
 
@@ -103,7 +103,7 @@ is_eligible(const MirrorView &mirror, const Choice &choice, LinkEntry entry)
  */
 __device__ static inline void
 choose_duplicates(const MirrorView &mirror, const LinkBatch &batch, const uint32_t *equals,
-				  Choice *choice)
+				  LinkChoice *choice)
 {
 	uint32_t lane = threadIdx.x % WARP;
 
@@ -131,7 +131,7 @@ choose_duplicates(const MirrorView &mirror, const LinkBatch &batch, const uint32
  * far as the one before (mostly its copies).
  */
 __device__ static inline void
-choose_fill(const MirrorView &mirror, Choice *choice)
+choose_fill(const MirrorView &mirror, LinkChoice *choice)
 {
 	uint32_t lane = threadIdx.x % WARP;
 
@@ -177,7 +177,7 @@ are_copies(const MirrorView &mirror, uint32_t a, uint32_t b)
 /* Whether a candidate is a copy of the one before. One warp. */
 template <typename T, int TERM>
 __device__ static inline bool
-is_copy(const MirrorView &mirror, const Choice &choice, uint32_t i)
+is_copy(const MirrorView &mirror, const LinkChoice &choice, uint32_t i)
 {
 	return i > 0 && link_key_of(choice.candidates[i - 1]) == link_key_of(choice.candidates[i]) &&
 		   are_copies<T, TERM>(mirror, link_slot(choice.candidates[i]),
@@ -192,7 +192,7 @@ is_copy(const MirrorView &mirror, const Choice &choice, uint32_t i)
  */
 template <typename T, int TERM>
 __device__ static inline void
-choose_scattered(const MirrorView &mirror, Choice *choice)
+choose_scattered(const MirrorView &mirror, LinkChoice *choice)
 {
 	LinkEntry *drawn = choice->kept + choice->count; /* rank << 32 | candidate << 1, lowest rank
 													  * first */
@@ -234,7 +234,7 @@ choose_scattered(const MirrorView &mirror, Choice *choice)
 /* Fill a row that is linked, behind the kept ones. */
 template <typename T, int TERM>
 __device__ static inline void
-fill_row(const MirrorView &mirror, Choice *choice)
+fill_row(const MirrorView &mirror, LinkChoice *choice)
 {
 	if (choice->room == mirror.degree)
 	{
@@ -264,7 +264,8 @@ link_names(const MirrorView &mirror, uint32_t row, uint32_t slot)
  * that it did not have.
  */
 __device__ static inline void
-write_choice(const MirrorView &mirror, const LinkBatch &batch, const Choice &choice, uint32_t item)
+write_choice(const MirrorView &mirror, const LinkBatch &batch, const LinkChoice &choice,
+			 uint32_t item)
 {
 	size_t first = (size_t) item * mirror.degree;
 

@@ -26,11 +26,11 @@
 #include "cuda/graph/equal_rows.cuh"
 #include "cuda/link/link_codes.cuh"
 
-#define LEAST_TILE 64u
-#define LEAST_PLACES 1024u
+#define MIN_TILE 64u
+#define MIN_PLACES 1024u
 #define EXPANDED_EQUALS 8u /* duplicates whose rows are read */
 #define FIRST_MATES 64u	   /* rows of the batch that tell whether more are worth a look */
-#define MOST_MATES 2048u
+#define MAX_MATES 2048u
 #define CODED 4u		   /* codes that a team measures at a time */
 #define CODED_CHUNKS 3u	   /* of each, chunks of 16 bytes that a lane has on their way */
 
@@ -318,9 +318,9 @@ __device__ static inline void
 look_at_mates(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkShared *shared,
 			  uint32_t item)
 {
-	uint32_t most = batch.count - 1 < MOST_MATES ? batch.count - 1 : MOST_MATES;
+	uint32_t most = batch.count - 1 < MAX_MATES ? batch.count - 1 : MAX_MATES;
 	uint32_t tile =
-		WALK_WIDTH * mirror.degree < LEAST_TILE ? LEAST_TILE : WALK_WIDTH * mirror.degree;
+		WALK_WIDTH * mirror.degree < MIN_TILE ? MIN_TILE : WALK_WIDTH * mirror.degree;
 	uint32_t looked = 0;
 	bool near = true;
 
@@ -519,9 +519,9 @@ lay_out_link_walk(const MirrorView *mirror, uint32_t ef)
 	uint32_t tile = (WALK_WIDTH * mirror->degree + 31) / 32 * 32;
 
 	layout.width = WALK_WIDTH;
-	layout.tile = tile < LEAST_TILE ? LEAST_TILE : tile;
+	layout.tile = tile < MIN_TILE ? MIN_TILE : tile;
 	layout.places = power_of_two(2 * (ef + layout.tile));
-	layout.places = layout.places < LEAST_PLACES ? LEAST_PLACES : layout.places;
+	layout.places = layout.places < MIN_PLACES ? MIN_PLACES : layout.places;
 	layout.list = mirror->code_stride;
 	layout.list_bytes = (ef + 1) / 2 * 2 * (uint32_t) sizeof(Entry);
 	layout.candidates = layout.list + 2 * layout.list_bytes;
@@ -547,7 +547,7 @@ link_walk_prepare(size_t shared_room)
 }
 
 cudaError_t
-link_walk_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part,
+link_walk_launch(const MirrorView *mirror, const LinkBatch *batch, CudaLinkPart part,
 				 cudaStream_t stream)
 {
 	WalkLayout layout = lay_out_link_walk(mirror, batch->ef);

@@ -360,7 +360,7 @@ __device__ static inline void
 read_lists(const MirrorView &mirror, const BatchView &batch, const ListsView &lists,
 		   const ListsPart &part, const AnswerShared &shared, Each each)
 {
-	const ListsPair *probes = part.probes + (size_t) blockIdx.x * part.most_probes;
+	const ListsPair *probes = part.probes + (size_t) blockIdx.x * part.max_list_probes;
 	const uint32_t *table = part.tables + (size_t) blockIdx.x * part.table_words;
 
 #pragma unroll 1

@@ -45,7 +45,8 @@
 #define STAGE_BYTES (2 * SIDE_BYTES)
 #define SPAN_SIDES 4u	  /* tiles of centroids whose spans stay in shared memory */
 #define NOTES 64u		  /* centroids noted per row */
-#define PIECE_LEAST 40960u /* minimum rows per launch, unless they are long: one wave of blocks */
+#define PIECE_ROWS_MIN 40960u /* minimum rows per launch, unless they are long: one wave of
+							   * blocks */
 #define LARGE_ELEMENT 1e15f /* vectors with larger elements are compared exactly only */
 #define SMALLEST_SPAN 0x1p-140f
 #define MEAN_DIMS 32u
@@ -550,7 +551,7 @@ static uint32_t
 piece_rows(uint32_t dims, uint32_t count)
 {
 	size_t rows = LISTS_PIECE / dims;
-	size_t more = 2 * rows < PIECE_LEAST ? 2 * rows : PIECE_LEAST;
+	size_t more = 2 * rows < PIECE_ROWS_MIN ? 2 * rows : PIECE_ROWS_MIN;
 
 	rows = rows > more ? rows : more;
 	return count < rows ? count : (uint32_t) rows;

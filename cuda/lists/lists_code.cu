@@ -37,7 +37,7 @@
 #define VECTORS_BYTES 49152u /* of shared memory, for a block's vectors */
 #define VECTORS 3u			 /* of a warp */
 
-static_assert(VECTORS * QUANTIZER_MOST_DIMS * sizeof(float) <= VECTORS_BYTES,
+static_assert(VECTORS * QUANTIZER_MAX_DIMS * sizeof(float) <= VECTORS_BYTES,
 			  "a block has room for one warp's vectors");
 
 /* ---- rows ---------------------------------------------------------------- */

@@ -227,7 +227,7 @@ code_sums(const ListsView &lists, const uint32_t *words, const uint32_t *table, 
  */
 template <int KIND, int G>
 __device__ static inline void
-bring_tables(const uint32_t *tables, uint32_t table_words, const uint32_t *numbers, uint32_t count,
+load_tables(const uint32_t *tables, uint32_t table_words, const uint32_t *numbers, uint32_t count,
 			 uint32_t *to)
 {
 	for (uint32_t i = threadIdx.x; i < table_words * G; i += blockDim.x)

@@ -23,7 +23,7 @@
 #define THREADS (LIST_WARPS * WARP)
 #define MEASURED 64u	   /* rows measured, unless 2 x need is more (with rows in host memory: just
 						    * that); */
-#define MOST_MEASURED 512u /* nothing is measured where that exceeds this */
+#define MAX_MEASURED 512u /* nothing is measured where that exceeds this */
 
 /* Shared memory of a block. */
 struct LimitShared
@@ -32,9 +32,9 @@ struct LimitShared
 	uint32_t of_warps[LIST_WARPS];
 	double norm;
 	uint32_t measured;
-	Key key[MOST_MEASURED];
-	uint32_t slot[MOST_MEASURED];
-	float bound[MOST_MEASURED];
+	Key key[MAX_MEASURED];
+	uint32_t slot[MAX_MEASURED];
+	float bound[MAX_MEASURED];
 };
 
 /*
@@ -100,7 +100,7 @@ measure_some(const MirrorView &mirror, const ListsPart &part, const ListsFound *
 	float least;
 
 	most = most < 2 * k ? 2 * k : most;
-	if (most > MOST_MEASURED)
+	if (most > MAX_MEASURED)
 		return HUGE_VALF;
 	for (uint32_t i = threadIdx.x; i < part.vector_stride; i += THREADS)
 		elements[i] = raw[i];

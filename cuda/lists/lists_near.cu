@@ -27,7 +27,7 @@ extern "C"
 #define ROWS_BYTES 47104u /* of shared memory, for a group of rows */
 #define NEAR_BLOCKS 2u	/* per SM */
 
-static_assert(ROWS_BYTES >= QUANTIZER_MOST_DIMS * sizeof(float), "a block has room for a row");
+static_assert(ROWS_BYTES >= QUANTIZER_MAX_DIMS * sizeof(float), "a block has room for a row");
 
 /* Maximum error of distances in single precision. */
 struct FastError

@@ -37,7 +37,7 @@ struct PrepareShared
 __device__ static inline void
 begin_query(const ListsView &lists, const DeviceQuery &asked, ListsQuery *query)
 {
-	bool all = asked.rerank > LISTS_MOST_RERANK; /* larger than any number of rows to rerank:
+	bool all = asked.rerank > LISTS_MAX_RERANK; /* larger than any number of rows to rerank:
 												  * includes ENGINE_RERANK_ALL */
 	bool hold = lists.shape.kind != QUANTIZER_RABITQ; /* quantizer_bounds_hold() */
 

@@ -29,8 +29,8 @@
 
 #define THREADS 256u
 #define FEW_QUERIES 16u	   /* up to this many the small tiles are used, which give more blocks */
-#define MOST_SORTED 1024u  /* maximum number of lists that are sorted to find the nearest */
-#define MOST_NEAR 128u	   /* maximum number of probes chosen that way; more are chosen by radix */
+#define MAX_SORTED 1024u  /* maximum number of lists that are sorted to find the nearest */
+#define MAX_NEAR 128u	   /* maximum number of probes chosen that way; more are chosen by radix */
 #define STARTS_THREADS 1024u
 #define OTHER_CLASS 0x80000000u /* in a rank: the list is not among the query's nearest */
 
@@ -150,8 +150,8 @@ __global__ void __launch_bounds__(THREADS)
 /* Shared memory of a block that chooses lists. */
 struct ChooseShared
 {
-	Key key[MOST_SORTED];
-	uint32_t number[MOST_SORTED];
+	Key key[MAX_SORTED];
+	uint32_t number[MAX_SORTED];
 	SelectShared select;
 	uint32_t found;
 	Key least[THREADS / WARP];
@@ -183,7 +183,7 @@ choose_by_classes(const ListsView &lists, const float *values, uint32_t probes, 
 	Key least = NO_KEY,
 		limit;
 
-	if (probes > MOST_NEAR)
+	if (probes > MAX_NEAR)
 		return false;
 	for (uint32_t list = threadIdx.x; list < lists.lists; list += THREADS)
 	{
@@ -207,7 +207,7 @@ choose_by_classes(const ListsView &lists, const float *values, uint32_t probes, 
 		{
 			uint32_t place = atomicAdd(&shared->found, 1u);
 
-			if (place < MOST_SORTED)
+			if (place < MAX_SORTED)
 			{
 				entries.key[place] = key;
 				entries.slot[place] = list;
@@ -215,7 +215,7 @@ choose_by_classes(const ListsView &lists, const float *values, uint32_t probes, 
 		}
 	}
 	__syncthreads();
-	if (shared->found > MOST_SORTED)
+	if (shared->found > MAX_SORTED)
 	{
 		__syncthreads();
 		return false;
@@ -352,7 +352,7 @@ __global__ void __launch_bounds__(THREADS)
 	__shared__ ChooseShared shared;
 	__shared__ float vector[ENGINE_MAX_LIST_DIMS];
 	const float *values = part.values + (size_t) blockIdx.x * lists.lists;
-	size_t first = (size_t) blockIdx.x * part.most_probes;
+	size_t first = (size_t) blockIdx.x * part.max_list_probes;
 	ListsPair *chosen = part.probes + first;
 	uint32_t *ranks = part.ranks + first;
 	ListsQuery *query = &part.query[blockIdx.x];
@@ -485,11 +485,11 @@ __global__ void __launch_bounds__(THREADS)
 	lists_sort_kernel(const ListsView lists, const ListsPart part)
 {
 	uint32_t i = blockIdx.x * THREADS + threadIdx.x;
-	uint32_t query = i / part.most_probes;
+	uint32_t query = i / part.max_list_probes;
 	uint32_t rank,
 		other;
 
-	if (query >= part.queries || i % part.most_probes >= part.query[query].probes ||
+	if (query >= part.queries || i % part.max_list_probes >= part.query[query].probes ||
 		part.query[query].choice == LISTS_ALL)
 		return;
 	rank = part.ranks[i];
@@ -527,7 +527,7 @@ lists_probe_launch(const ListsStep *step)
 	const ListsView &lists = step->launch->lists;
 	const ListsPart &part = step->part;
 	cudaStream_t stream = step->launch->stream;
-	size_t bytes = (2 * (size_t) lists.lists + LISTS_MOST_PHASES) * sizeof(uint32_t);
+	size_t bytes = (2 * (size_t) lists.lists + LISTS_MAX_PHASES) * sizeof(uint32_t);
 	cudaError_t error =
 		part.direct ? cudaSuccess : cudaMemsetAsync(part.counts, 0, bytes, stream);
 
@@ -543,7 +543,7 @@ lists_probe_launch(const ListsStep *step)
 	if (part.direct)
 		return cudaGetLastError();
 	LAUNCH(lists_starts_kernel, part.phases + 1, STARTS_THREADS, 0, stream, lists, part);
-	LAUNCH(lists_sort_kernel, (part.queries * part.most_probes + THREADS - 1) / THREADS, THREADS,
-		   0, stream, lists, part);
+	LAUNCH(lists_sort_kernel, (part.queries * part.max_list_probes + THREADS - 1) / THREADS,
+		   THREADS, 0, stream, lists, part);
 	return cudaGetLastError();
 }

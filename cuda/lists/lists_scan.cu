@@ -31,7 +31,7 @@
 #include "cuda/lists/lists_products.cuh"
 
 #define THREADS (LIST_WARPS * WARP)
-#define MOST_GROUP 16u
+#define MAX_GROUP 16u
 #define AGAIN NO_SLOT	 /* pseudo-phase: queries whose buffers overflowed, */
 #define AGAIN_SLICES 64u /* whose lists are cut into at most this many slices */
 #define FULL_GROUP 12u	 /* mean number of pairs per list from which groups have 16 */
@@ -45,9 +45,9 @@ struct ScanShared
 	uint32_t pairs;
 	uint32_t begin; /* range in lists.blocks */
 	uint32_t end;
-	uint32_t number[MOST_GROUP];
-	float base[MOST_GROUP];
-	ListsQuery query[MOST_GROUP];
+	uint32_t number[MAX_GROUP];
+	float base[MAX_GROUP];
+	ListsQuery query[MAX_GROUP];
 };
 
 /*
@@ -123,7 +123,7 @@ take_item(const ListsView &lists, const ListsPart &part, uint32_t phase, ScanSha
 __device__ static inline void
 take_pair(const ListsView &lists, const ListsPart &part, uint32_t phase, ScanShared *shared)
 {
-	uint32_t query = blockIdx.y / part.most_probes;
+	uint32_t query = blockIdx.y / part.max_list_probes;
 	ListsPair pair;
 	uint32_t other,
 		first,
@@ -131,7 +131,7 @@ take_pair(const ListsView &lists, const ListsPart &part, uint32_t phase, ScanSha
 		end;
 
 	shared->pairs = 0;
-	if (blockIdx.y % part.most_probes >= part.query[query].probes ||
+	if (blockIdx.y % part.max_list_probes >= part.query[query].probes ||
 		part.query[query].choice == LISTS_ALL)
 		return;
 	pair = part.probes[blockIdx.y];
@@ -168,13 +168,13 @@ take_again(const ListsView &lists, const ListsPart &part, ScanShared *shared)
 		uint32_t query;
 		ListsPair pair;
 
-		if (probe / part.most_probes >= part.again->queries)
+		if (probe / part.max_list_probes >= part.again->queries)
 			return;
-		query = part.queries_again[probe / part.most_probes];
-		probe %= part.most_probes;
+		query = part.queries_again[probe / part.max_list_probes];
+		probe %= part.max_list_probes;
 		if (probe >= part.query[query].probes)
 			continue;
-		pair = part.probes[(size_t) query * part.most_probes + probe];
+		pair = part.probes[(size_t) query * part.max_list_probes + probe];
 		shared->begin = lists.first[pair.number] + first;
 		shared->end = lists.first[pair.number + 1];
 		if (shared->begin >= shared->end)
@@ -343,7 +343,7 @@ __global__ void __launch_bounds__(THREADS, 3)
 			load_product_tables<G>(lists.shape, part.tables, part.table_words, shared.number,
 									shared.pairs, tables);
 		else if (TABLES == TABLES_SHARED)
-			bring_tables<KIND, G>(part.tables, part.table_words, shared.number, shared.pairs,
+			load_tables<KIND, G>(part.tables, part.table_words, shared.number, shared.pairs,
 								  tables);
 		__syncthreads();
 		for (uint32_t i = shared.begin + threadIdx.x / WARP; i < shared.end; i += LIST_WARPS)
@@ -385,7 +385,7 @@ static const ScanKernels scan_kernels[] = {
 	{lists_scan_kernel<CODE_PQ4, 4, TABLES_SHARED>, NULL,
 	 lists_scan_kernel<CODE_PQ4, 1, TABLES_SHARED>, NULL}};
 
-#define TABLES_MOST 98304u /* bytes of shared memory for tables: allows two blocks per SM */
+#define TABLES_MAX 98304u /* bytes of shared memory for tables: allows two blocks per SM */
 
 /* Bytes of shared memory for the tables and sums of a group. */
 static uint32_t
@@ -399,11 +399,11 @@ group_bytes(const QuantizerShape *shape, uint32_t group)
 uint32_t
 lists_scan_group(const QuantizerShape *shape, uint32_t pairs)
 {
-	uint32_t group = shape->kind == QUANTIZER_PQ ? 4 : MOST_GROUP;
+	uint32_t group = shape->kind == QUANTIZER_PQ ? 4 : MAX_GROUP;
 
-	if (group == MOST_GROUP && (pairs < FULL_GROUP || group_bytes(shape, group) > TABLES_MOST))
-		group = MOST_GROUP / 2;
-	return group_bytes(shape, group) <= TABLES_MOST ? group : 1;
+	if (group == MAX_GROUP && (pairs < FULL_GROUP || group_bytes(shape, group) > TABLES_MAX))
+		group = MAX_GROUP / 2;
+	return group_bytes(shape, group) <= TABLES_MAX ? group : 1;
 }
 
 /* The kernel for a part. */
@@ -412,7 +412,7 @@ scan_kernel(const ScanKernels &kernels, const ListsPart &part, bool global_table
 {
 	if (part.group == 1)
 		return global_tables ? kernels.global_tables : kernels.one;
-	return part.group == MOST_GROUP / 2 ? kernels.half : kernels.group;
+	return part.group == MAX_GROUP / 2 ? kernels.half : kernels.group;
 }
 
 /* Maximum number of items of one pair in a phase. */
@@ -438,7 +438,7 @@ launch_again(const ListsStep *step, const ScanKernels &kernels)
 {
 	const ListsLaunch *launch = step->launch;
 	uint32_t bytes = group_bytes(&launch->lists.shape, 1);
-	bool global_tables = bytes > TABLES_MOST;
+	bool global_tables = bytes > TABLES_MAX;
 	cudaError_t error = lists_limit_launch(step, true);
 
 	if (error == cudaSuccess)
@@ -455,9 +455,9 @@ lists_scan_launch(const ListsStep *step)
 	const ListsPart &part = step->part;
 	const ScanKernels &kernels = scan_kernels[code_kind(launch->lists.shape)];
 	uint32_t bytes = group_bytes(&launch->lists.shape, part.group);
-	bool global_tables = bytes > TABLES_MOST;
+	bool global_tables = bytes > TABLES_MAX;
 	ScanKernel kernel = scan_kernel(kernels, part, global_tables);
-	uint32_t blocks = global_tables ? 4 : TABLES_MOST * 2 / (bytes + 4096);
+	uint32_t blocks = global_tables ? 4 : TABLES_MAX * 2 / (bytes + 4096);
 	cudaError_t error = cudaSuccess;
 
 	blocks = launch->processors * (blocks < 1 ? 1 : blocks > 6 ? 6 : blocks);
@@ -466,7 +466,8 @@ lists_scan_launch(const ListsStep *step)
 		dim3 grid(blocks);
 
 		if (part.direct)
-			grid = dim3(pair_items(launch->lists, part, phase), part.queries * part.most_probes);
+			grid =
+				dim3(pair_items(launch->lists, part, phase), part.queries * part.max_list_probes);
 		LAUNCH(kernel, grid, THREADS, global_tables ? 0 : bytes, launch->stream, launch->mirror,
 			   launch->batch, launch->lists, part, phase);
 		if (phase + 1 < part.phases)
@@ -486,6 +487,6 @@ lists_scan_allow(const cudaDeviceProp *device)
 	for (const ScanKernels &kernels : scan_kernels)
 		for (ScanKernel kernel : {kernels.group, kernels.half, kernels.one})
 			if (error == cudaSuccess)
-				error = allow_shared(kernel, TABLES_MOST);
+				error = allow_shared(kernel, TABLES_MAX);
 	return error;
 }

@@ -17,11 +17,11 @@ static_assert(FEW_PAIRS * ENGINE_MAX_LISTS <= 65535, "pairs are a dimension of a
 
 #define ITEM_BLOCKS 64u		/* blocks of an item; with few pairs items are smaller, */
 #define FEW_ITEM_BLOCKS 8u
-#define MOST_ITEMS 128u		/* at most this many per list */
-#define ROOM_LEAST 1024u	/* capacity of a query's buffer in rows: 16 x need, at least this with
+#define MAX_ITEMS 128u		/* at most this many per list */
+#define ROOM_MIN 1024u	/* capacity of a query's buffer in rows: 16 x need, at least this with
 							 * close bounds, */
 #define ROOM_WIDE 4096u		/* this with wide bounds; */
-#define ROOM_MOST 8192u		/* at most this, or 4 x need; */
+#define ROOM_MAX 8192u		/* at most this, or 4 x need; */
 #define ROOM_FEW 16384u		/* at least this with few queries */
 #define FEW_QUERIES 64u
 #define SINGLE_ROWS 4096u	/* mean number of rows that a query probes up to which they are scanned
@@ -32,7 +32,7 @@ static_assert(FEW_PAIRS * ENGINE_MAX_LISTS <= 65535, "pairs are a dimension of a
 static uint32_t
 most_need(uint32_t max_k, uint32_t max_rerank)
 {
-	uint32_t reranked = max_rerank < LISTS_MOST_RERANK ? max_rerank : LISTS_MOST_RERANK;
+	uint32_t reranked = max_rerank < LISTS_MAX_RERANK ? max_rerank : LISTS_MAX_RERANK;
 
 	return max_k > reranked ? max_k : reranked;
 }
@@ -42,8 +42,8 @@ static uint32_t
 room_of(const ListsView *lists, uint32_t need, uint32_t queries)
 {
 	uint32_t room = power_of_two(16 * need);
-	uint32_t least = lists_wide(lists->shape) ? ROOM_WIDE : ROOM_LEAST;
-	uint32_t most = 4 * need > ROOM_MOST ? power_of_two(4 * need) : ROOM_MOST;
+	uint32_t least = lists_wide(lists->shape) ? ROOM_WIDE : ROOM_MIN;
+	uint32_t most = 4 * need > ROOM_MAX ? power_of_two(4 * need) : ROOM_MAX;
 
 	room = room < least ? least : room > most ? most : room;
 	return queries <= FEW_QUERIES && room < ROOM_FEW ? ROOM_FEW : room;
@@ -58,14 +58,15 @@ room_of(const ListsView *lists, uint32_t need, uint32_t queries)
 static void
 set_phases(const ListsView *lists, uint32_t queries, ListsPart *part)
 {
-	uint64_t rows = (uint64_t) part->most_probes * lists->all_blocks / lists->lists * LIST_PLACES;
+	uint64_t rows =
+		(uint64_t) part->max_list_probes * lists->all_blocks / lists->lists * LIST_PLACES;
 
 	part->overflows = rows + (uint64_t) lists->longest * LIST_PLACES > part->room;
 	part->phases = 1;
 	if (!part->overflows && rows <= SINGLE_ROWS && queries <= SINGLE_QUERIES)
 		return;
 	part->phases = 2;
-	while (part->phases < LISTS_MOST_PHASES && phase_begin(*part, part->phases, 0) < lists->longest)
+	while (part->phases < LISTS_MAX_PHASES && phase_begin(*part, part->phases, 0) < lists->longest)
 		part->phases++;
 }
 
@@ -105,7 +106,7 @@ part_sizes(const ListsView *lists, uint32_t max_probes, uint32_t room, uint32_t 
 	sizes.found = values > found ? values : found;
 	sizes.probes = sizes.sorted = round_up(max_probes * sizeof(ListsPair), 16);
 	sizes.ranks = round_up(max_probes * sizeof(uint32_t), 16);
-	sizes.counts = round_up((2 * (size_t) lists->lists + LISTS_MOST_PHASES) * sizeof(uint32_t), 16);
+	sizes.counts = round_up((2 * (size_t) lists->lists + LISTS_MAX_PHASES) * sizeof(uint32_t), 16);
 	sizes.again = round_up(sizeof(ListsAgain), 16);
 	sizes.starts = round_up((2 * (size_t) lists->lists + 1) * sizeof(uint32_t), 16);
 	sizes.items = round_up((2 * (size_t) lists->lists + 1) * phases * sizeof(uint32_t), 16);
@@ -127,12 +128,12 @@ common_state(const PartSizes &sizes)
 }
 
 size_t
-lists_search_least_bytes(const ListsView *lists, uint32_t max_probes, uint32_t max_k,
+lists_search_min_bytes(const ListsView *lists, uint32_t max_probes, uint32_t max_k,
 						 uint32_t max_rerank)
 {
 	PartSizes sizes =
 		part_sizes(lists, max_probes < 1 ? 1 : max_probes,
-				   room_of(lists, most_need(max_k, max_rerank), 1), LISTS_MOST_PHASES);
+				   room_of(lists, most_need(max_k, max_rerank), 1), LISTS_MAX_PHASES);
 
 	return query_state(sizes) + common_state(sizes);
 }
@@ -178,7 +179,7 @@ begin_part(const ListsLaunch *launch)
 	const ListsView *lists = &launch->lists;
 	ListsPart part = {};
 	uint64_t pairs = (uint64_t) launch->queries * launch->max_probes;
-	part.most_probes = launch->max_probes < 1 ? 1 : launch->max_probes;
+	part.max_list_probes = launch->max_probes < 1 ? 1 : launch->max_probes;
 	part.room = room_of(lists, most_need(launch->max_k, launch->max_rerank), launch->queries);
 	if (lists->lists > 0)
 		set_phases(lists, launch->queries, &part);
@@ -187,7 +188,7 @@ begin_part(const ListsLaunch *launch)
 		part.direct ? 1 : lists_scan_group(&lists->shape, (uint32_t) (pairs / lists->lists));
 	part.item_blocks = ITEM_BLOCKS;
 	if (part.direct)
-		part.item_blocks = (lists->longest + MOST_ITEMS - 1) / MOST_ITEMS;
+		part.item_blocks = (lists->longest + MAX_ITEMS - 1) / MAX_ITEMS;
 	if (part.direct && part.item_blocks < FEW_ITEM_BLOCKS)
 		part.item_blocks = FEW_ITEM_BLOCKS;
 	return part;
@@ -206,7 +207,7 @@ lists_take_part(const ListsLaunch *launch, uint32_t first, ListsPart *part)
 	part->queries = left;
 	if (launch->lists.lists == 0)
 		return true; /* no state is needed: there are pending rows only */
-	sizes = part_sizes(&launch->lists, part->most_probes, part->room, part->phases);
+	sizes = part_sizes(&launch->lists, part->max_list_probes, part->room, part->phases);
 	common = common_state(sizes);
 	most = launch->state_bytes < common ? 0 : (launch->state_bytes - common) / query_state(sizes);
 	part->table_words = (uint32_t) (sizes.table / sizeof(uint32_t));

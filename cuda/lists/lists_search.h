@@ -15,8 +15,8 @@
 #include "cuda/graph/graph_search.h"
 #include "cuda/lists/lists_view.h"
 
-#define LISTS_MOST_K 1024u		/* results of a search of lists */
-#define LISTS_MOST_RERANK 4096u /* rows reranked by estimate: queries that ask for more measure all
+#define LISTS_MAX_K 1024u		/* results of a search of lists */
+#define LISTS_MAX_RERANK 4096u /* rows reranked by estimate: queries that ask for more measure all
 								 * rows that certain bounds do not exclude; with rabitq all rows */
 
 struct ListsLaunch
@@ -25,9 +25,9 @@ struct ListsLaunch
 	BatchView batch; /* queries have probes and rerank; heads and results may be pinned memory */
 	ListsView lists;
 	uint32_t queries;
-	uint32_t max_k;		 /* at most LISTS_MOST_K */
+	uint32_t max_k;		 /* at most LISTS_MAX_K */
 	uint32_t max_probes; /* at most lists.lists */
-	uint32_t max_rerank; /* of those below LISTS_MOST_RERANK */
+	uint32_t max_rerank; /* of those below LISTS_MAX_RERANK */
 	bool rows_on_host;	 /* some rows are in host memory, so few are measured to derive a limit */
 	PendingLists pending; /* keys NULL: the search scans the pending rows itself */
 	size_t state_bytes;	 /* of batch.state: a launch processes its queries in parts that fit */
@@ -39,7 +39,7 @@ struct ListsLaunch
  * Bytes of state that suffice for any launch on these lists, one query at a
  * time.
  */
-extern size_t lists_search_least_bytes(const ListsView *lists, uint32_t max_probes, uint32_t max_k,
+extern size_t lists_search_min_bytes(const ListsView *lists, uint32_t max_probes, uint32_t max_k,
 									   uint32_t max_rerank);
 
 /*

@@ -13,7 +13,7 @@
 #include "cuda/common/distance.cuh"
 #include "cuda/lists/lists_search.h"
 
-#define LISTS_MOST_PHASES 7u /* slots are below 2^31, so blocks below 2^26 */
+#define LISTS_MAX_PHASES 7u /* slots are below 2^31, so blocks below 2^26 */
 #define FIRST_BLOCKS_LOG 4u	 /* log2 of the blocks of a list that the first phase scans (16), and of
 							  * the growth per phase */
 #define FIRST_PLACES 64u /* rows of the nearest lists to scan in the first phase, unless 4 x `need`
@@ -78,7 +78,7 @@ struct ListsPart
 {
 	uint32_t first; /* index in the batch of the part's first query */
 	uint32_t queries;
-	uint32_t most_probes;
+	uint32_t max_list_probes;
 	uint32_t room;	/* capacity of a buffer, in rows */
 	uint32_t phases;
 	bool overflows; /* a buffer may overflow */
@@ -95,10 +95,10 @@ struct ListsPart
 	uint32_t *tables;		/* queries x table_words */
 	float *values;			/* queries x lists: coarse values; their memory is reused for buffers */
 	ListsFound *found;		/* queries x room */
-	ListsPair *probes;		/* queries x most_probes: lists */
-	uint32_t *ranks;		/* queries x most_probes: a pair's index among those of its list and
+	ListsPair *probes;		/* queries x max_list_probes: lists */
+	uint32_t *ranks;		/* queries x max_list_probes: a pair's index among those of its list and
 							 * class; top bit: the list is not among the query's nearest */
-	ListsPair *sorted;		/* queries x most_probes: numbers of queries, by class and list */
+	ListsPair *sorted;		/* queries x max_list_probes: numbers of queries, by class and list */
 	uint32_t *counts;		/* 2 x lists: pairs per class and list */
 	uint32_t *starts;		/* 2 x lists + 1: index in `sorted` of the first pair */
 	uint32_t *items;		/* per phase 2 x lists + 1: number of the first item */

@@ -10,7 +10,7 @@
 #include "cuda/memory/context.h"
 
 #define DEVICE_PROCESSES 256	 /* processes of a device that are searched for this one */
-#define MOST_DEVICES 64			 /* devices whose context size is cached */
+#define MAX_DEVICES 64			 /* devices whose context size is cached */
 #define CONTEXT_GUESS (512ull << 20) /* where the size cannot be measured */
 
 /* One process on a device: nvmlProcessInfo_t. */
@@ -94,8 +94,8 @@ device_bytes_used(const cudaDeviceProp *device, uint64_t *all, uint64_t *own)
 uint64_t
 context_bytes(const cudaDeviceProp *device, int number, uint64_t all_before, uint64_t own_before)
 {
-	static uint64_t made[MOST_DEVICES];
-	uint64_t bytes = number < MOST_DEVICES ? __atomic_load_n(&made[number], __ATOMIC_RELAXED) : 0;
+	static uint64_t made[MAX_DEVICES];
+	uint64_t bytes = number < MAX_DEVICES ? __atomic_load_n(&made[number], __ATOMIC_RELAXED) : 0;
 	uint64_t all,
 			 own;
 
@@ -106,7 +106,7 @@ context_bytes(const cudaDeviceProp *device, int number, uint64_t all_before, uin
 		bytes = own;
 	else if (own == 0 && all_before > 0 && all > all_before)
 		bytes = all - all_before;
-	if (bytes > 0 && number < MOST_DEVICES)
+	if (bytes > 0 && number < MAX_DEVICES)
 		__atomic_store_n(&made[number], bytes, __ATOMIC_RELAXED);
 	return bytes > 0 ? bytes : CONTEXT_GUESS;
 }

@@ -11,7 +11,7 @@
 #include "cuda/memory/device.h"
 
 #define LIMIT_PERCENT 80		 /* of the device's memory, unless the configuration sets a limit */
-#define LEAST_SHARED (96u << 10) /* shared memory per block that the longest vectors need */
+#define MIN_SHARED (96u << 10) /* shared memory per block that the longest vectors need */
 
 static EngineStatus
 no_device(EngineError *error, const char *what, cudaError_t reason)
@@ -35,7 +35,7 @@ take_device(CudaDevice *device, const EngineConfig *config, int number, EngineEr
 	snprintf(what, sizeof(what), "device %d cannot be used", number);
 	if (result != cudaSuccess)
 		return no_device(error, what, result);
-	if (device->properties.sharedMemPerBlockOptin < LEAST_SHARED)
+	if (device->properties.sharedMemPerBlockOptin < MIN_SHARED)
 	{
 		engine_error(error, ENGINE_NO_DEVICE,
 					 "device %d has architecture %d.%d: this engine needs 8.0 or newer", number,
@@ -136,7 +136,7 @@ EngineStatus
 device_open(CudaDevice *device, const EngineConfig *config, EngineError *error)
 {
 	cudaStream_t *const streams[] = {&device->job_stream, &device->counts_stream,
-									 &device->job_bell};
+									 &device->job_callbacks};
 	EngineStatus status = choose_device(device, config, error);
 
 	if (status != ENGINE_OK)
@@ -154,7 +154,8 @@ device_open(CudaDevice *device, const EngineConfig *config, EngineError *error)
 void
 device_close(CudaDevice *device)
 {
-	const cudaStream_t streams[] = {device->job_stream, device->counts_stream, device->job_bell};
+	const cudaStream_t streams[] = {device->job_stream, device->counts_stream,
+									device->job_callbacks};
 
 	for (cudaStream_t stream : streams)
 		if (stream != NULL)

@@ -29,8 +29,8 @@ struct CudaDevice
 	cudaStream_t job_stream;
 	cudaStream_t counts_stream; /* copies counts of probes only, so that waiting for it waits for no
 								 * batch and no job */
-	cudaStream_t job_bell; /* runs the host callback behind an applied piece, so that job_stream
-						    * does not wait for the callback */
+	cudaStream_t job_callbacks; /* runs the host callback behind an applied piece, so that
+								 * job_stream does not wait for the callback */
 
 	CudaMirror *mirrors;
 	MirrorId last_mirror;

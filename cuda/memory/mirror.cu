@@ -11,8 +11,8 @@
 
 #define HOST_STEP ((size_t) 64 << 20) /* host memory is mapped in such steps, as rows arrive:
 									   * pinning 10 GB takes about a second */
-#define SPARE_SHARE 16u /* at most limit / 16 is kept free for the graph to grow, before rows go to
-						 * host memory */
+#define SPARE_DIVISOR 16u /* at most limit / 16 is kept free for the graph to grow, before rows
+						   * go to host memory */
 #define LISTS_SKEW 4u	/* places reserved for lists, as a multiple of the rows: uneven lists, and
 						 * places that dead rows leave */
 #define HOST_SLOT_BYTES (sizeof(uint8_t) + sizeof(uint32_t)) /* states, listed */
@@ -139,7 +139,7 @@ device_row_bytes(const CudaDevice *device, const CudaMirror *mirror, uint32_t sl
 	for (int i = 1; i < MIRROR_RANGES; i++)
 		taken += range_grow_cost(arena, sizes[i].range, sizes[i].bytes);
 	spare = mirror->capacity == 0 ? spare / 4 : spare / 2;
-	taken += spare < arena->limit / SPARE_SHARE ? spare : arena->limit / SPARE_SHARE;
+	taken += spare < arena->limit / SPARE_DIVISOR ? spare : arena->limit / SPARE_DIVISOR;
 	most = mirror->vectors.device_bytes +
 		   (arena->limit > taken ? (arena->limit - taken) / arena->unit * arena->unit : 0);
 	return most < wanted ? most : wanted;
@@ -428,7 +428,7 @@ mirror_view(const CudaMirror *mirror)
 }
 
 uint32_t
-mirror_near_rows(const CudaMirror *mirror)
+mirror_device_rows(const CudaMirror *mirror)
 {
 	return (uint32_t) (mirror->vectors.device_bytes / mirror->stride);
 }

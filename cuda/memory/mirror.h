@@ -143,7 +143,7 @@ extern uint64_t mirror_bytes(const CudaMirror *mirror);
  * Number of rows that are entirely on the device; rows from there on lie in
  * host memory, at least in part.
  */
-extern uint32_t mirror_near_rows(const CudaMirror *mirror);
+extern uint32_t mirror_device_rows(const CudaMirror *mirror);
 /*
  * Copy rows into (`in`) or out of a mirror, on the device or in host memory;
  * `other` is device or pinned memory of count x stride bytes. Asynchronous, on

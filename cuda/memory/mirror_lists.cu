@@ -13,7 +13,7 @@ extern "C"
 #include "engine/quantizer/lists_train.h"
 }
 
-#define MOST_BLOCKS (1u << 27) /* so that numbers of places fit into 32 bits */
+#define MAX_BLOCKS (1u << 27) /* so that numbers of places fit into 32 bits */
 #define ALL_USED 0xFFFFFFFFu
 #define FIXED_ALIGNMENT 256u /* bytes, of each array in `fixed` */
 
@@ -238,10 +238,10 @@ reserve_blocks(CudaDevice *device, CudaMirror *mirror, uint64_t blocks, EngineEr
 	Arena *arena = &device->arena;
 	uint64_t room = blocks + blocks / 8;
 
-	if (room > MOST_BLOCKS)
+	if (room > MAX_BLOCKS)
 	{
 		engine_error(error, ENGINE_NO_MEMORY, "%llu blocks of lists are more than %u",
-					 (unsigned long long) blocks, MOST_BLOCKS);
+					 (unsigned long long) blocks, MAX_BLOCKS);
 		return false;
 	}
 	if (range_grow(arena, &lists->memory, blocks * lists->block_words * sizeof(uint32_t), error) !=

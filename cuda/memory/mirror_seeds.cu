@@ -6,7 +6,7 @@
 #include "cuda/memory/mirror.h"
 #include "cuda/memory/mirror_seeds.h"
 
-#define LEAST_MEMBERS 8u /* entries per pivot, at least, where entries are few */
+#define MIN_MEMBERS 8u /* entries per pivot, at least, where entries are few */
 
 /* --- what codes are made with --------------------------------------------- */
 
@@ -38,11 +38,11 @@ quantizer_rotation(const CudaMirror *mirror)
 	return room_of(mirror) + 3 * (size_t) mirror->spec.dims;
 }
 
-CodedRows
+CudaCodedRows
 coded_rows(const CudaMirror *mirror)
 {
 	MirrorView view = mirror_view(mirror);
-	CodedRows rows;
+	CudaCodedRows rows;
 
 	rows.vectors = view.vectors;
 	rows.norms = view.norms;
@@ -113,15 +113,15 @@ side_of(const CudaMirror *mirror, uint32_t npivots, uint32_t side)
 	if (npivots <= PIVOTS)
 		return room + side * side_bytes(mirror, PIVOTS);
 	return room + round_up(sides_bytes(mirror, PIVOTS, ENTRIES_FEW), 16) +
-		   side * side_bytes(mirror, PIVOTS_MOST);
+		   side * side_bytes(mirror, PIVOTS_MAX);
 }
 
 uint32_t
-entry_points_most(uint64_t rows)
+entry_points_max(uint64_t rows)
 {
 	uint64_t most = rows / ROWS_OF_ENTRY;
 
-	return most < ENTRIES_FEW ? ENTRIES_FEW : most < ENTRIES_MOST ? (uint32_t) most : ENTRIES_MOST;
+	return most < ENTRIES_FEW ? ENTRIES_FEW : most < ENTRIES_MAX ? (uint32_t) most : ENTRIES_MAX;
 }
 
 size_t
@@ -129,19 +129,19 @@ entry_points_room(const CudaMirror *mirror, uint64_t slots)
 {
 	size_t room = 32 + sides_bytes(mirror, PIVOTS, ENTRIES_FEW);
 
-	return entry_points_most(slots) > ENTRIES_FEW
-			   ? room + sides_bytes(mirror, PIVOTS_MOST, ENTRIES_MOST)
+	return entry_points_max(slots) > ENTRIES_FEW
+			   ? room + sides_bytes(mirror, PIVOTS_MAX, ENTRIES_MAX)
 			   : room;
 }
 
 uint32_t
 entry_points_pivots(uint32_t nentries)
 {
-	uint32_t few = nentries / LEAST_MEMBERS;
+	uint32_t few = nentries / MIN_MEMBERS;
 
 	if (nentries <= ENTRIES_FEW)
 		return few < PIVOTS ? few : PIVOTS;
-	return nentries / ENTRIES_OF_PIVOT < PIVOTS_MOST ? nentries / ENTRIES_OF_PIVOT : PIVOTS_MOST;
+	return nentries / ENTRIES_OF_PIVOT < PIVOTS_MAX ? nentries / ENTRIES_OF_PIVOT : PIVOTS_MAX;
 }
 
 void

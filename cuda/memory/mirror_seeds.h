@@ -20,10 +20,10 @@ extern const float *quantizer_offsets(const CudaMirror *mirror);
 /* And of the rotation, for rotated codes. */
 extern const uint32_t *quantizer_rotation(const CudaMirror *mirror);
 /* Kernel argument for encoding a mirror's rows. */
-extern CodedRows coded_rows(const CudaMirror *mirror);
+extern CudaCodedRows coded_rows(const CudaMirror *mirror);
 
 /* Maximum number of entry points of a mirror with this many rows. */
-extern uint32_t entry_points_most(uint64_t rows);
+extern uint32_t entry_points_max(uint64_t rows);
 /* Number of pivots for this many entry points. */
 extern uint32_t entry_points_pivots(uint32_t nentries);
 /* Bytes of the lists of entry points, behind the parameters of codes. */

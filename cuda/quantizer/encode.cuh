@@ -101,7 +101,9 @@ struct WholeNumbers
 		if (RABITQ)
 			return (float) (2 * bits(i)) - last;
 		number = residual[i] * factor + 0x1.8p23f - 0x1.8p23f;
-		return number > INT8_MOST ? INT8_MOST : number < -INT8_MOST ? -INT8_MOST : number;
+		return number > INT8_CODE_MAX	 ? INT8_CODE_MAX
+			   : number < -INT8_CODE_MAX ? -INT8_CODE_MAX
+										 : number;
 	}
 };
 
@@ -152,8 +154,8 @@ whole_numbers(const QuantizerShape &shape, const float *residual, double square)
 	}
 	if (!RABITQ)
 	{
-		whole.factor = (float) INT8_MOST / most;
-		whole.last = most / (float) INT8_MOST; /* the scale */
+		whole.factor = (float) INT8_CODE_MAX / most;
+		whole.last = most / (float) INT8_CODE_MAX; /* the scale */
 		return whole;
 	}
 	whole.middle = (float) (1 << (shape.bits - 1));

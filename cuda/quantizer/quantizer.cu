@@ -59,7 +59,7 @@ of_ordered(uint32_t key)
 
 /* What a row's elements are multiplied with before they are encoded. */
 __device__ static inline float
-row_factor(const CodedRows &rows, uint32_t slot)
+row_factor(const CudaCodedRows &rows, uint32_t slot)
 {
 	float norm;
 
@@ -72,14 +72,14 @@ row_factor(const CodedRows &rows, uint32_t slot)
 /* Element i of a slot's row, as it is encoded. */
 template <typename T>
 __device__ static inline float
-element_of(const CodedRows &rows, uint32_t slot, uint32_t i, float factor)
+element_of(const CudaCodedRows &rows, uint32_t slot, uint32_t i, float factor)
 {
 	return (float) ((const T *) (rows.vectors + (size_t) slot * rows.stride))[i] * factor;
 }
 
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-	measure_kernel(const CodedRows rows, const uint32_t *slots, uint32_t first, uint32_t count)
+	measure_kernel(const CudaCodedRows rows, const uint32_t *slots, uint32_t first, uint32_t count)
 {
 	uint32_t warp = blockIdx.x * WARPS + threadIdx.x / WARP;
 	uint32_t from = warp * MEASURED_ROWS;
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(THREADS)
 
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-	encode_kernel(const CodedRows rows, const uint32_t *slots, uint32_t first, uint32_t count)
+	encode_kernel(const CudaCodedRows rows, const uint32_t *slots, uint32_t first, uint32_t count)
 {
 	uint32_t row = blockIdx.x * WARPS + threadIdx.x / WARP;
 	uint32_t slot;
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(THREADS)
  * host does, where row_factor() is close.
  */
 __device__ static inline float
-rotated_row_factor(const CodedRows &rows, uint32_t slot)
+rotated_row_factor(const CudaCodedRows &rows, uint32_t slot)
 {
 	float norm;
 
@@ -149,7 +149,7 @@ rotated_row_factor(const CodedRows &rows, uint32_t slot)
 
 /* Write a row's rotated codes, and its scale. One warp. */
 __device__ static inline void
-write_rotated(const CodedRows &rows, uint32_t slot, const float *values, float most)
+write_rotated(const CudaCodedRows &rows, uint32_t slot, const float *values, float most)
 {
 	float factor = rotated_factor(most),
 		  step = rotated_step(most);
@@ -177,7 +177,7 @@ write_rotated(const CodedRows &rows, uint32_t slot, const float *values, float m
 
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-	rotate_kernel(const CodedRows rows, const uint32_t *slots, uint32_t first, uint32_t count)
+	rotate_kernel(const CudaCodedRows rows, const uint32_t *slots, uint32_t first, uint32_t count)
 {
 	DYNAMIC_SHARED(memory);
 	uint32_t row = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
@@ -223,7 +223,7 @@ struct JudgedDistance
 /* The distance between two rows as the walk's order has it, by plain codes. */
 template <typename T>
 __device__ static inline JudgedDistance
-plain_distance(const CodedRows &rows, uint32_t a, uint32_t b)
+plain_distance(const CudaCodedRows &rows, uint32_t a, uint32_t b)
 {
 	float factor_a = row_factor(rows, a),
 		  factor_b = row_factor(rows, b);
@@ -267,7 +267,7 @@ plain_distance(const CodedRows &rows, uint32_t a, uint32_t b)
  */
 template <typename T>
 __device__ static inline JudgedDistance
-rotated_distance(const CodedRows &rows, uint32_t a, uint32_t b)
+rotated_distance(const CudaCodedRows &rows, uint32_t a, uint32_t b)
 {
 	float factor_a = row_factor(rows, a),
 		  factor_b = row_factor(rows, b);
@@ -313,8 +313,8 @@ rotated_distance(const CodedRows &rows, uint32_t a, uint32_t b)
 
 template <typename T>
 __global__ void
-__launch_bounds__(THREADS) judge_kernel(const CodedRows rows, const uint32_t *slots, uint32_t count,
-										QuantizerVerdict *verdict)
+__launch_bounds__(THREADS) judge_kernel(const CudaCodedRows rows, const uint32_t *slots,
+										uint32_t count, QuantizerVerdict *verdict)
 {
 	uint32_t sample = blockIdx.x * WARPS + threadIdx.x / WARP;
 	uint32_t place = (uint32_t) ((uint64_t) sample * count / CODE_SAMPLES);
@@ -356,7 +356,7 @@ __launch_bounds__(THREADS) judge_kernel(const CodedRows rows, const uint32_t *sl
 
 /* A warp for each row of a sample. */
 __global__ void __launch_bounds__(THREADS)
-	sample_kernel(const CodedRows rows, unsigned char *to, uint32_t count)
+	sample_kernel(const CudaCodedRows rows, unsigned char *to, uint32_t count)
 {
 	uint32_t i = blockIdx.x * WARPS + threadIdx.x / WARP;
 	uint32_t slot = (uint32_t) ((uint64_t) i * rows.rows / count);
@@ -367,14 +367,14 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 cudaError_t
-quantizer_sample(const CodedRows *rows, unsigned char *to, uint32_t count, cudaStream_t stream)
+quantizer_sample(const CudaCodedRows *rows, unsigned char *to, uint32_t count, cudaStream_t stream)
 {
 	LAUNCH(sample_kernel, (count + WARPS - 1) / WARPS, THREADS, 0, stream, *rows, to, count);
 	return cudaGetLastError();
 }
 
 cudaError_t
-quantizer_clear_ranges(const CodedRows *rows, cudaStream_t stream)
+quantizer_clear_ranges(const CudaCodedRows *rows, cudaStream_t stream)
 {
 	cudaError_t error = cudaMemsetAsync(rows->least, 0xFF, rows->dims * sizeof(uint32_t), stream);
 
@@ -385,14 +385,14 @@ quantizer_clear_ranges(const CodedRows *rows, cudaStream_t stream)
 
 /* Rows that one launch takes. */
 static uint32_t
-launch_rows(const CodedRows *rows, uint32_t count)
+launch_rows(const CudaCodedRows *rows, uint32_t count)
 {
 	size_t most = LAUNCH_BYTES / rows->stride + 1;
 
 	return count < most ? count : (uint32_t) most;
 }
 
-typedef void (*RowsKernel)(const CodedRows, const uint32_t *, uint32_t, uint32_t);
+typedef void (*RowsKernel)(const CudaCodedRows, const uint32_t *, uint32_t, uint32_t);
 
 /*
  * Launch a kernel over rows, a block of so many threads and bytes of shared
@@ -400,7 +400,7 @@ typedef void (*RowsKernel)(const CodedRows, const uint32_t *, uint32_t, uint32_t
  */
 static cudaError_t
 over_rows(RowsKernel kernel, uint32_t of_block, uint32_t threads, size_t bytes,
-		  const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count,
+		  const CudaCodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count,
 		  cudaStream_t stream)
 {
 	for (uint32_t done = 0; done < count;)
@@ -415,7 +415,7 @@ over_rows(RowsKernel kernel, uint32_t of_block, uint32_t threads, size_t bytes,
 }
 
 cudaError_t
-codes_measure(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count,
+codes_measure(const CudaCodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count,
 			  cudaStream_t stream)
 {
 	RowsKernel kernel = rows->type == ELEMENT_HALF ? measure_kernel<__half> : measure_kernel<float>;
@@ -424,7 +424,7 @@ codes_measure(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint
 }
 
 cudaError_t
-quantizer_encode(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count,
+quantizer_encode(const CudaCodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count,
 			 cudaStream_t stream)
 {
 	RowsKernel kernel = rows->type == ELEMENT_HALF ? encode_kernel<__half> : encode_kernel<float>;
@@ -439,7 +439,7 @@ quantizer_encode(const CodedRows *rows, const uint32_t *slots, uint32_t first, u
 }
 
 cudaError_t
-quantizer_judge(const CodedRows *rows, const uint32_t *slots, uint32_t count,
+quantizer_judge(const CudaCodedRows *rows, const uint32_t *slots, uint32_t count,
 				QuantizerVerdict *verdict, cudaStream_t stream)
 {
 	cudaError_t error = cudaMemsetAsync(verdict, 0, sizeof(*verdict), stream);
@@ -483,7 +483,7 @@ quantizer_parameters(const uint32_t *least, const uint32_t *greatest, uint32_t d
 /* A row of a sample as it is rotated. */
 template <typename T>
 static void
-sampled_row(const CodedRows *rows, const T *elements, float *values)
+sampled_row(const CudaCodedRows *rows, const T *elements, float *values)
 {
 	double norm = 0;
 	float factor = 1;
@@ -497,7 +497,7 @@ sampled_row(const CodedRows *rows, const T *elements, float *values)
 }
 
 void
-quantizer_rotated_offsets(const CodedRows *rows, const uint32_t *rotation,
+quantizer_rotated_offsets(const CudaCodedRows *rows, const uint32_t *rotation,
 						  const unsigned char *sample, uint32_t count, float *offsets)
 {
 	std::vector<float> values((size_t) count * rows->dims);

@@ -30,7 +30,7 @@ extern "C"
 }
 
 /* What encoding needs of a mirror. All pointers are device memory. */
-struct CodedRows
+struct CudaCodedRows
 {
 	const unsigned char *vectors;
 	const double *norms; /* cosine only */
@@ -76,9 +76,9 @@ code_stride(uint32_t dims)
 }
 
 /* Empty the ranges of values. */
-extern cudaError_t quantizer_clear_ranges(const CodedRows *rows, cudaStream_t stream);
+extern cudaError_t quantizer_clear_ranges(const CudaCodedRows *rows, cudaStream_t stream);
 /* Widen them by rows: those named, or count from first on. */
-extern cudaError_t codes_measure(const CodedRows *rows, const uint32_t *slots, uint32_t first,
+extern cudaError_t codes_measure(const CudaCodedRows *rows, const uint32_t *slots, uint32_t first,
 								 uint32_t count, cudaStream_t stream);
 /*
  * Make the offsets (host memory) and return the steps, from ranges that were
@@ -90,33 +90,33 @@ extern float quantizer_parameters(const uint32_t *least, const uint32_t *greates
 static inline bool
 may_be_rotated(uint32_t dims, Metric metric)
 {
-	return dims <= ROTATION_MOST_DIMS && metric != METRIC_L1;
+	return dims <= ROTATION_MAX_DIMS && metric != METRIC_L1;
 }
 
 /*
  * Copy `count` rows, spread evenly over all, to `to`: device memory, strides as
  * the mirror's.
  */
-extern cudaError_t quantizer_sample(const CodedRows *rows, unsigned char *to, uint32_t count,
+extern cudaError_t quantizer_sample(const CudaCodedRows *rows, unsigned char *to, uint32_t count,
 									cudaStream_t stream);
 /*
  * Make the offsets of rotated codes (host memory) from rows (host memory,
  * strides as the mirror's), at most INT8_SAMPLE of them.
  */
-extern void quantizer_rotated_offsets(const CodedRows *rows, const uint32_t *rotation,
+extern void quantizer_rotated_offsets(const CudaCodedRows *rows, const uint32_t *rotation,
 									  const unsigned char *sample, uint32_t count,
 									  float *offsets);
 /* Whether codes of these parameters still hold the ranges. */
 extern bool quantizer_hold(const uint32_t *least, const uint32_t *greatest, uint32_t dims,
 					   const float *offsets, float steps);
 /* Encode rows: those named, or count from first on. */
-extern cudaError_t quantizer_encode(const CodedRows *rows, const uint32_t *slots, uint32_t first,
-								uint32_t count, cudaStream_t stream);
+extern cudaError_t quantizer_encode(const CudaCodedRows *rows, const uint32_t *slots,
+									uint32_t first, uint32_t count, cudaStream_t stream);
 /*
  * Judge codes by a sample of the slots named (NULL: of those below rows->rows),
  * as many as count; *verdict (device memory) starts at zero.
  */
-extern cudaError_t quantizer_judge(const CodedRows *rows, const uint32_t *slots, uint32_t count,
+extern cudaError_t quantizer_judge(const CudaCodedRows *rows, const uint32_t *slots, uint32_t count,
 							   QuantizerVerdict *verdict, cudaStream_t stream);
 
 #endif /* GPUANN_CUDA_QUANTIZER_H */

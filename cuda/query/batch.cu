@@ -12,7 +12,7 @@
  * batch starts and passed to its kernels by value.
  *
  * A batch of graph searches is one kernel, which reads its queries from pinned
- * memory (above ZERO_COPY_MOST bytes: from a copy on the device) and writes its
+ * memory (above ZERO_COPY_MAX bytes: from a copy on the device) and writes its
  * answers and then its batch stream's flag to pinned memory: one call to the
  * driver (two). Searches of lists write there too. Other batches raise the flag
  * with a kernel of their own.
@@ -32,7 +32,7 @@
 #define PENDING_APART 4096u			  /* more pending rows than this are scanned by kernels of their
 									   * own */
 #define BLOCKS_PER_SM 8u
-#define ZERO_COPY_MOST (256u << 10) /* up to this many bytes of input a graph search reads from
+#define ZERO_COPY_MAX (256u << 10) /* up to this many bytes of input a graph search reads from
 									 * pinned memory itself */
 
 static uint32_t
@@ -125,7 +125,7 @@ fill_lists(BatchFill *fill, uint32_t probes, uint32_t rerank)
 {
 	if (probes > fill->max_probes)
 		fill->max_probes = probes;
-	if (rerank <= LISTS_MOST_RERANK && rerank > fill->max_rerank)
+	if (rerank <= LISTS_MAX_RERANK && rerank > fill->max_rerank)
 		fill->max_rerank = rerank;
 }
 
@@ -374,7 +374,7 @@ exact_launch(const CudaEngine *engine, const BatchStream *bstream, uint32_t max_
 	launch.table = bstream->table;
 	for (uint32_t i = 0; i < bstream->ntasks && bstream->nasked == 0; i++)
 		launch.filtered = launch.filtered || bstream->tasks[i]->admitted != NULL;
-	launch.in_place = bstream->mirror->rows > mirror_near_rows(bstream->mirror);
+	launch.in_place = bstream->mirror->rows > mirror_device_rows(bstream->mirror);
 	launch.stream = bstream->stream;
 	return launch;
 }
@@ -387,7 +387,7 @@ exact_launch(const CudaEngine *engine, const BatchStream *bstream, uint32_t max_
 static bool
 reads_in_place(const BatchStream *bstream, size_t bytes)
 {
-	return (is_graph(bstream->kind) || bstream->kind == BATCH_LISTS) && bytes <= ZERO_COPY_MOST &&
+	return (is_graph(bstream->kind) || bstream->kind == BATCH_LISTS) && bytes <= ZERO_COPY_MAX &&
 		   bstream->mirror->nlisted <= PENDING_APART;
 }
 

@@ -18,7 +18,7 @@ typedef struct BatchFill
 	uint32_t max_k;
 	uint32_t max_ef;
 	uint32_t max_probes;
-	uint32_t max_rerank; /* maximum over queries whose rerank is at most LISTS_MOST_RERANK */
+	uint32_t max_rerank; /* maximum over queries whose rerank is at most LISTS_MAX_RERANK */
 	bool apart;
 } BatchFill;
 

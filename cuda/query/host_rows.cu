@@ -27,9 +27,9 @@
 
 #define TILE_BYTES ((size_t) 64 << 20) /* 1.3 ms at 50 GB/s: about 20 times the cost of launching
 									    * and merging a tile */
-#define TILE_SHARE 256u /* a buffer is at most limit / 256; a power of two */
+#define TILE_DIVISOR 256u /* a buffer is at most limit / 256; a power of two */
 #define PART 8u
-#define PASSING_SHARE 16u /* filters with selectivity below 1/16 read rows singly instead of
+#define PASSING_DIVISOR 16u /* filters with selectivity below 1/16 read rows singly instead of
 						   * streaming */
 
 EngineStatus
@@ -41,7 +41,7 @@ host_rows_open(CudaEngine *engine, EngineError *error)
 
 	if (stream->tile_bytes > 0)
 		return ENGINE_OK;
-	while (bytes > engine->device.arena.limit / TILE_SHARE)
+	while (bytes > engine->device.arena.limit / TILE_DIVISOR)
 		bytes /= 2;
 	if (stream->memory.base == 0)
 	{
@@ -90,10 +90,10 @@ host_rows_takes(const CudaTask *task)
 {
 	const CudaMirror *mirror = task->mirror;
 
-	if (task->method != METHOD_EXACT || mirror->rows <= mirror_near_rows(mirror))
+	if (task->method != METHOD_EXACT || mirror->rows <= mirror_device_rows(mirror))
 		return false;
 	return task->admitted == NULL || task->admit_others ||
-		   task->passing > mirror->rows / PASSING_SHARE;
+		   task->passing > mirror->rows / PASSING_DIVISOR;
 }
 
 bool
@@ -190,9 +190,9 @@ host_rows_part(const CudaEngine *engine, const CudaMirror *mirror, uint64_t *row
 uint64_t
 host_rows_passing_bytes(const CudaMirror *mirror)
 {
-	uint64_t near = mirror_near_rows(mirror);
+	uint64_t near = mirror_device_rows(mirror);
 
-	return mirror->rows > near ? (mirror->rows - near) / PASSING_SHARE * mirror->stride : 0;
+	return mirror->rows > near ? (mirror->rows - near) / PASSING_DIVISOR * mirror->stride : 0;
 }
 
 bool
@@ -200,7 +200,7 @@ host_rows_begin(CudaEngine *engine, BatchStream *bstream, const ExactLaunch *lau
 {
 	RowStream *stream = &engine->stream;
 	uint32_t rows = launch->mirror.rows;
-	uint32_t near = mirror_near_rows(bstream->mirror);
+	uint32_t near = mirror_device_rows(bstream->mirror);
 	uint32_t first = near > 0 ? near : tile_rows(stream, bstream->mirror);
 
 	stream->bstream = bstream;

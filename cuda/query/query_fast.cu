@@ -21,10 +21,10 @@
 
 #ifdef EMULATED
 #define CHUNK 16u
-#define POOL_LEAST 128u /* so that tests have a pool */
+#define POOL_MIN 128u /* so that tests have a pool */
 #else
 #define CHUNK 64u		 /* queries that a thread stages, or hands back, at a time */
-#define POOL_LEAST 1024u /* fewer are done before the pool would have come */
+#define POOL_MIN 1024u /* fewer are done before the pool would have come */
 #endif
 #define LOOKAHEAD 4u	   /* queries whose memory is asked for ahead */
 #define PARTS 16u		   /* of many queries, what batch streams get of so many parts (size_of) */
@@ -332,7 +332,7 @@ fast_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count, uin
 {
 	const EngineQuery *first = count > 0 ? queries[0] : NULL;
 	CudaMirror *mirror = first != NULL ? device_mirror(&engine->device, first->mirror) : NULL;
-	bool pool = count >= POOL_LEAST && engine->pool.nthreads > 0;
+	bool pool = count >= POOL_MIN && engine->pool.nthreads > 0;
 	Staging staging;
 	uint32_t rows;
 
@@ -452,13 +452,13 @@ fast_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room)
 
 		if (!bstream->busy || !bstream->ended)
 			continue;
-		if (back.count >= POOL_LEAST && engine->pool.nthreads > 0)
+		if (back.count >= POOL_MIN && engine->pool.nthreads > 0)
 		{
 			host_pool_begin(&engine->pool, answer_chunk, &back, chunks);
 			host_pool_end(&engine->pool);
 		}
 		for (uint32_t chunk = 0;
-			 chunk < chunks && (back.count < POOL_LEAST || engine->pool.nthreads == 0); chunk++)
+			 chunk < chunks && (back.count < POOL_MIN || engine->pool.nthreads == 0); chunk++)
 			answer_chunk(&back, chunk);
 		bstream->nback += back.count;
 		count += back.count;

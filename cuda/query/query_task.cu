@@ -14,20 +14,20 @@
 #include "cuda/query/query_fast.h"
 
 #define LOOKAHEAD 4u		 /* queries */
-#define LEAST_SHARE 64u		 /* graph searches that are worth a batch of their own, */
+#define MIN_BATCH_QUERIES 64u		 /* graph searches that are worth a batch of their own, */
 #define SHARE_BYTES (64u << 10) /* if their vectors are so long together */
 #define FREE_TASKS 16384u	 /* tasks kept for later queries */
 #ifdef EMULATED
-#define FEW_LEAST 32u /* so that small tables are searched by their graph */
+#define FEW_MIN 32u /* so that small tables are searched by their graph */
 #else
-#define FEW_LEAST 2048u	 /* rows that pass a filter: so many, or one in */
+#define FEW_MIN 2048u	 /* rows that pass a filter: so many, or one in */
 #endif
-#define FEW_SHARE 64u	 /* so many, are searched exactly */
+#define FEW_DIVISOR 64u	 /* so many, are searched exactly */
 #define BUSY_US 10000u	   /* queries are about so long after the last came */
 #define KEPT_VECTOR 65536u /* bytes of a vector's memory that is kept with them */
 
 bool
-queries_about(const CudaEngine *engine)
+queries_active(const CudaEngine *engine)
 {
 	return engine->nqueries > 0 ||
 		   (engine->asked_us != 0 && clock_us() - engine->asked_us < BUSY_US);
@@ -174,15 +174,15 @@ copy_bitmaps(CudaTask *task, const EngineQuery *query)
 static bool
 few_pass(const CudaTask *task)
 {
-	uint32_t few = task->mirror->rows / FEW_SHARE;
+	uint32_t few = task->mirror->rows / FEW_DIVISOR;
 
-	few = few > FEW_LEAST ? few : FEW_LEAST;
+	few = few > FEW_MIN ? few : FEW_MIN;
 	return task->method != METHOD_EXACT && !task->reference && task->admitted != NULL &&
 		   !task->admit_others && task->passing <= few;
 }
 
 /*
- * Lists answer up to LISTS_MOST_K results, once there are centroids: until then
+ * Lists answer up to LISTS_MAX_K results, once there are centroids: until then
  * every row is pending.
  */
 bool
@@ -190,11 +190,11 @@ lists_answer(const CudaMirror *mirror, const EngineQuery *query)
 {
 	ListsView view;
 
-	if (!mirror->lists->open || query->k > LISTS_MOST_K)
+	if (!mirror->lists->open || query->k > LISTS_MAX_K)
 		return false;
 	view = lists_view(mirror);
-	return lists_search_least_bytes(&view, at_most(query->probes, view.lists), query->k,
-									query->rerank <= LISTS_MOST_RERANK ? query->rerank : 0) <=
+	return lists_search_min_bytes(&view, at_most(query->probes, view.lists), query->k,
+									query->rerank <= LISTS_MAX_RERANK ? query->rerank : 0) <=
 		   STATE_ROOM - LISTS_ROOM;
 }
 
@@ -337,9 +337,9 @@ uint32_t
 queries_of_share(const CudaMirror *mirror, uint32_t count)
 {
 	uint32_t share = (count + BATCH_STREAMS - 1) / BATCH_STREAMS;
-	uint32_t least = mirror != NULL && mirror->stride * LEAST_SHARE < SHARE_BYTES
+	uint32_t least = mirror != NULL && mirror->stride * MIN_BATCH_QUERIES < SHARE_BYTES
 						 ? SHARE_BYTES / mirror->stride
-						 : LEAST_SHARE;
+						 : MIN_BATCH_QUERIES;
 
 	share = TUNED("SHARE", share < least ? least : share);
 	return share < BATCH_QUERIES ? share : BATCH_QUERIES;
@@ -354,7 +354,7 @@ tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 {
 	uint64_t now = clock_us();
 	uint32_t share =
-		count > LEAST_SHARE
+		count > MIN_BATCH_QUERIES
 			? queries_of_share(device_mirror(&engine->device, queries[0]->mirror), count)
 			: BATCH_QUERIES;
 	uint32_t started;

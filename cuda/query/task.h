@@ -100,7 +100,7 @@ task_k(const CudaTask *task)
  * Whether queries are in flight or came recently; jobs then use small pieces,
  * and little of the owner's time per call.
  */
-extern bool queries_about(const CudaEngine *engine);
+extern bool queries_active(const CudaEngine *engine);
 /* Whether a query is answered from lists; if not, all rows are searched. */
 extern bool lists_answer(const CudaMirror *mirror, const EngineQuery *query);
 extern EngineStatus tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count);

@@ -562,7 +562,7 @@ static std::vector<Answer>
 answer_of(const Data &data, const Asked &asked, uint32_t *npending)
 {
 	bool hold = quantizer_bounds_hold(data.shape.kind);
-	bool every = asked.device.rerank > LISTS_MOST_RERANK;
+	bool every = asked.device.rerank > LISTS_MAX_RERANK;
 	bool bounds = asked.device.rerank == 0 || (every && hold);
 	bool all = every && !hold;
 	uint32_t k = asked.device.k;

@@ -59,7 +59,7 @@ make_query(const Data &data, uint32_t i, uint32_t most_k)
 }
 
 /* A batch on the device. */
-struct Batch
+struct TestBatch
 {
 	std::vector<DeviceQuery> queries;
 	std::vector<DeviceHead> heads;
@@ -114,10 +114,10 @@ make_pending(const Data &data, const std::vector<Asked> &asked, uint32_t length)
  * Search queries with state for `parts` queries at a time; handed: with lists
  * of pending rows from an exact scan.
  */
-static Batch
+static TestBatch
 search(const Data &data, const std::vector<Asked> &asked, uint32_t parts, bool handed)
 {
-	Batch batch = {};
+	TestBatch batch = {};
 	ListsLaunch *launch = &batch.launch;
 	std::vector<unsigned char> vectors;
 	std::vector<uint32_t> bitmaps(1);
@@ -143,14 +143,14 @@ search(const Data &data, const std::vector<Asked> &asked, uint32_t parts, bool h
 		batch.queries.push_back(device);
 		launch->max_k = std::max(launch->max_k, device.k);
 		launch->max_probes = std::max(launch->max_probes, std::min(device.probes, data.lists));
-		if (device.rerank <= LISTS_MOST_RERANK)
+		if (device.rerank <= LISTS_MAX_RERANK)
 			launch->max_rerank = std::max(launch->max_rerank, device.rerank);
 	}
 	if (handed)
 		launch->pending = make_pending(data, asked, launch->max_k);
 	batch.heads.resize(asked.size());
 	batch.results.resize(nresults);
-	least = lists_search_least_bytes(&data.view, launch->max_probes, launch->max_k,
+	least = lists_search_min_bytes(&data.view, launch->max_probes, launch->max_k,
 									 launch->max_rerank);
 	launch->state_bytes = parts == 1 ? least : least * (asked.size() / parts + 1);
 	must(cudaMalloc(&state, launch->state_bytes), "state");
@@ -184,7 +184,7 @@ search(const Data &data, const std::vector<Asked> &asked, uint32_t parts, bool h
 
 /* Whether query i is answered like the model; if not, why. */
 static bool
-is_answered(const Data &data, const Asked &asked, const Batch &batch, uint32_t i, char *why,
+is_answered(const Data &data, const Asked &asked, const TestBatch &batch, uint32_t i, char *why,
 			size_t room)
 {
 	uint32_t npending,
@@ -215,7 +215,7 @@ compare_answers(const Data &data, const char *what, uint32_t queries, uint32_t p
 				uint32_t most_k, bool handed = false)
 {
 	std::vector<Asked> asked;
-	Batch batch;
+	TestBatch batch;
 	char why[300] = "",
 		 text[600];
 	uint32_t equal = 0,
@@ -440,8 +440,8 @@ random_shape()
 static std::vector<Asked>
 random_queries(const Data &data, uint32_t queries)
 {
-	static const uint32_t ks[] = {1, 2, 10, 33, 600, LISTS_MOST_K},
-						  reranks[] = {0, 1, 70, LISTS_MOST_RERANK, LISTS_MOST_RERANK + 1,
+	static const uint32_t ks[] = {1, 2, 10, 33, 600, LISTS_MAX_K},
+						  reranks[] = {0, 1, 70, LISTS_MAX_RERANK, LISTS_MAX_RERANK + 1,
 									   ENGINE_RERANK_ALL};
 	uint32_t k = one_of(ks),
 			 rerank = one_of(reranks),
@@ -450,7 +450,7 @@ random_queries(const Data &data, uint32_t queries)
 
 	for (uint32_t i = 0; i < queries; i++)
 	{
-		Asked query = make_query(data, random_below(56), LISTS_MOST_K);
+		Asked query = make_query(data, random_below(56), LISTS_MAX_K);
 
 		query.device.k = random_below(4) == 0 ? one_of(ks) : k;
 		query.device.rerank = random_below(4) == 0 ? one_of(reranks) : rerank;
@@ -481,7 +481,7 @@ compare_random(uint64_t seed)
 						   : one_of({1u, 2u, 15u, 16u, 17u, 64u, 65u});
 	Data data = make_data(shape, type, rows, lists, look);
 	std::vector<Asked> asked = random_queries(data, queries);
-	Batch batch = search(data, asked, 1 + random_below(queries), random_below(4) == 0);
+	TestBatch batch = search(data, asked, 1 + random_below(queries), random_below(4) == 0);
 
 	for (uint32_t i = 0; i < queries; i++)
 		equal += is_answered(data, asked[i], batch, i, why, sizeof(why));

@@ -20,7 +20,7 @@
 #include "cuda/tests/testing.cuh"
 
 #define ROWS_AT_ONCE 64u /* a case multiplies this many rows by 2 x 64, 128 or 256 queries */
-#define MOST_DIMS 2000u
+#define DIMS_MAX 2000u
 #define PASS_BYTES 512u /* bytes of each row per step */
 
 /* Which implementation multiplies. */
@@ -521,7 +521,7 @@ template <typename T>
 static void
 test_form(Form form, uint32_t nqueries)
 {
-	static const uint32_t dims[] = {1, 3, 7, 8, 31, 32, 33, 64, 100, 128, 200, 768, MOST_DIMS};
+	static const uint32_t dims[] = {1, 3, 7, 8, 31, 32, 33, 64, 100, 128, 200, 768, DIMS_MAX};
 	double most = 0;
 	char what[200];
 

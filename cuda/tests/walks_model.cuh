@@ -25,7 +25,7 @@ extern "C"
 
 #define DEGREE 32u /* with this degree graph_search.cu expands WALK_WIDTH rows per round, as
 				    * graph_search_codes.cu does */
-#define RANKED_LEAST 32u
+#define RANKED_MIN 32u
 
 /* A mirror copied from the device. */
 struct Copy
@@ -355,7 +355,7 @@ struct Model
 	rank()
 	{
 		const DistanceKernels *kernels = distance_kernels(copy.type, copy.metric, SIMD_PORTABLE);
-		uint32_t most = std::min(std::max(2 * asked.k, RANKED_LEAST), ef);
+		uint32_t most = std::min(std::max(2 * asked.k, RANKED_MIN), ef);
 
 		for (const Met &met : asked.filter != NULL ? apart : list)
 			if (!copy.dead[met.slot] && walked.answers.size() < most)

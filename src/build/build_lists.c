@@ -26,7 +26,7 @@
 
 #define SAMPLE_OF_LIST	64		/* rows that centroids are trained on, for each list */
 #define SAMPLE_OF_CODEWORD	64	/* the same for codewords of pq */
-#define LEAST_SAMPLE	10000
+#define MIN_SAMPLE	10000
 #define CHUNK_ROWS		16384	/* rows assigned at once, at most */
 #define ITEM_ROWS		64		/* ... by a thread: all wait for the last */
 
@@ -123,7 +123,7 @@ typedef struct Training
 static double
 sample_wanted(const QuantizerShape *shape, uint32 lists)
 {
-	double		wanted = Max((double) lists * SAMPLE_OF_LIST, LEAST_SAMPLE);
+	double		wanted = Max((double) lists * SAMPLE_OF_LIST, MIN_SAMPLE);
 
 	if (shape->kind == QUANTIZER_PQ)
 		wanted = Max(wanted, (double) SAMPLE_OF_CODEWORD * (1 << shape->bits));

@@ -26,7 +26,7 @@
 #include "utils/rel.h"
 #include "mirror/worker.h"
 
-#define LEAST_ROWS		1000	/* fewer are linked sooner in this process */
+#define ROWS_MIN		1000	/* fewer are linked sooner in this process */
 #define FETCHED_ROWS	2048	/* graph rows fetched at once, */
 #define FETCHED_BYTES	(CHANNEL_DATA_BYTES / 2)	/* or bytes of list numbers, codes and floats */
 #define PATIENCE_US		(120 * 1000000) /* timeout without progress: by then the server's watchdog
@@ -64,7 +64,7 @@ build_server_allowed(Relation index, double expected_rows)
 {
 	const GpuannOptions *options = (const GpuannOptions *) index->rd_options;
 
-	return expected_rows >= LEAST_ROWS && feed_allowed(index) && client_engine_is_cuda() &&
+	return expected_rows >= ROWS_MIN && feed_allowed(index) && client_engine_is_cuda() &&
 		(options == NULL || options->lists <= ENGINE_MAX_LISTS);
 }
 

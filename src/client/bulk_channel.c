@@ -14,21 +14,21 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 
-#define MOST_CHANNELS	256
+#define MAX_CHANNELS	256
 #define CLAIM_POLL_MS	10		/* polling interval while all channels are in use */
 
 /* State of the channels claimed by this process. */
-static uint32 channel_epoch[MOST_CHANNELS];	/* epoch of the server to which the last request was
+static uint32 channel_epoch[MAX_CHANNELS];	/* epoch of the server to which the last request was
 											 * posted */
-static uint64 channel_used[MOST_CHANNELS];	/* bytes of data allocated since channel_prepare() */
-static bool channel_held[MOST_CHANNELS];
+static uint64 channel_used[MAX_CHANNELS];	/* bytes of data allocated since channel_prepare() */
+static bool channel_held[MAX_CHANNELS];
 
 int
 channel_claim(void)
 {
 	if (gpuann_area == NULL)
 		return -1;
-	for (uint32 i = 0; i < gpuann_layout.channels && i < MOST_CHANNELS; i++)
+	for (uint32 i = 0; i < gpuann_layout.channels && i < MAX_CHANNELS; i++)
 	{
 		if (!channel_take_ownership(shared_channel(i), MyProcPid))
 			continue;
@@ -277,7 +277,7 @@ void
 shmem_leave(void)
 {
 	shmem_leave_slot();
-	for (int i = 0; i < MOST_CHANNELS; i++)
+	for (int i = 0; i < MAX_CHANNELS; i++)
 	{
 		if (channel_held[i])
 			channel_release(i);

@@ -23,7 +23,7 @@
 #include "storage/lwlock.h"
 #include "utils/rel.h"
 
-#define MOST_COUNT	1e15		/* never reached; ensures that sums of counts, times rows, are
+#define COUNT_MAX	1e15		/* never reached; ensures that sums of counts, times rows, are
 								 * finite */
 
 /* An index that holds counts. */
@@ -324,7 +324,7 @@ list_counts_copy(int entry, double *counts, int64 *counted_at)
 		double		count =
 			atomic_load_explicit(shared_list_counts(range.first) + i, memory_order_relaxed);
 
-		counts[i] = count >= 0 && !isinf(count) ? Min(count, MOST_COUNT) : 0;
+		counts[i] = count >= 0 && !isinf(count) ? Min(count, COUNT_MAX) : 0;
 	}
 }
 

@@ -19,7 +19,7 @@
 #include "utils/rel.h"
 
 #define REFUSED_RETRY_MS		(30 * 1000) /* doubled with every refusal in a row */
-#define REFUSED_RETRY_MOST_MS	(600 * 1000)
+#define REFUSED_RETRY_MAX_MS	(600 * 1000)
 #define RECENTLY_USED_MS		(600 * 1000)	/* mirrors used within this time are loaded again
 												 * when a server starts */
 #define CRASH_MEMORY_MS			(3600 * 1000)	/* crashes longer ago are not counted */
@@ -136,7 +136,7 @@ mirror_find(const MirrorKey *key)
 static bool
 mirror_quarantined(int entry)
 {
-	return mirror_track(entry)->crashes >= MIRROR_MOST_CRASHES;
+	return mirror_track(entry)->crashes >= MIRROR_MAX_CRASHES;
 }
 
 /*
@@ -413,7 +413,7 @@ mirror_refuse(int entry, const char *reason)
 		return;
 	track->failures++;
 	strlcpy(mirror->reason, reason, sizeof(mirror->reason));
-	atomic_store(&mirror->retry_at_ms, monotonic_ms() + Min(delay, REFUSED_RETRY_MOST_MS));
+	atomic_store(&mirror->retry_at_ms, monotonic_ms() + Min(delay, REFUSED_RETRY_MAX_MS));
 	atomic_store(&mirror->wanted, 0);
 	(void) mirror_invalidate(entry, MIRROR_REFUSED);
 }
@@ -445,7 +445,7 @@ mirror_suspect(int entry, int64 now)
 
 	track->crashes = now - track->crashed_ms < CRASH_MEMORY_MS ? track->crashes + 1 : 1;
 	track->crashed_ms = now;
-	return track->crashes == MIRROR_MOST_CRASHES;
+	return track->crashes == MIRROR_MAX_CRASHES;
 }
 
 /* Quarantine an index: refuse its mirror until REINDEX or gpuann_prewarm(). */
@@ -455,7 +455,7 @@ mirror_quarantine(int entry)
 	AreaMirror *mirror = mirror_area(entry);
 
 	snprintf(mirror->reason, sizeof(mirror->reason),
-			 "the server crashed %d times while it worked on this index", MIRROR_MOST_CRASHES);
+			 "the server crashed %d times while it worked on this index", MIRROR_MAX_CRASHES);
 	atomic_store(&mirror->retry_at_ms, PG_INT64_MAX);
 	(void) mirror_invalidate(entry, MIRROR_REFUSED);
 	ereport(LOG, (errmsg("gpuann index %u is answered from its pages from now on: %s",

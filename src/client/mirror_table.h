@@ -22,7 +22,7 @@
 #include "storage/lwlock.h"
 
 #define GPUANN_MAX_WORKERS	64
-#define MIRROR_MOST_CRASHES 3	/* number of server crashes on one index, each within
+#define MIRROR_MAX_CRASHES 3	/* number of server crashes on one index, each within
 								 * CRASH_MEMORY_MS of the previous one, after which it is
 								 * quarantined */
 #define STANDBY_USED_MS		60000	/* on a standby a mirror used since is kept current by
@@ -322,7 +322,7 @@ extern bool mirror_is_due(int entry, int64 now_ms);
 /*
  * Invalidate all mirrors after the end of a server. If it crashed, the crash is
  * counted for the indexes on which its engine was working. After
- * MIRROR_MOST_CRASHES crashes an index is quarantined, that is, refused until
+ * MIRROR_MAX_CRASHES crashes an index is quarantined, that is, refused until
  * it gets a new relation file or gpuann_prewarm() is called. Takes the mirror
  * lock. Launcher only.
  */

@@ -415,7 +415,7 @@ typedef struct EngineJob
 									 * 1000 */
 	int			threads;		/* LINK, REPAIR, TRAIN: threads to use, 0: the engine's */
 	bool		defers;			/* REPAIR: the result has no rows, unless memory is short or
-								 * there would be more than ENGINE_DEFERRED_MOST; those that
+								 * there would be more than ENGINE_DEFERRED_MAX; those that
 								 * changed are in that of the mirror's next one that does not
 								 * defer, as they are then */
 	uint32_t	rounds;			/* TRAIN: of k-means, 0: 10 */
@@ -424,7 +424,7 @@ typedef struct EngineJob
 								 * engine may */
 } EngineJob;
 
-#define ENGINE_DEFERRED_MOST (1u << 20)
+#define ENGINE_DEFERRED_MAX (1u << 20)
 
 typedef struct JobProgress
 {

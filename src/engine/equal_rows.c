@@ -8,7 +8,7 @@
 
 #define PLACES_PER_EF	8		/* a walk takes in about five times ef slots */
 #define PLACES_MIN_BITS	8
-#define MOST_UNEQUAL	64		/* unequal slots compared before sketches are made */
+#define MAX_UNEQUAL	64		/* unequal slots compared before sketches are made */
 
 #define PLACE_FREE		UINT64_MAX
 
@@ -142,7 +142,7 @@ equal_rows_put(EqualRows *rows, const GraphAccess *access, const ScratchAllocato
 
 	rows->places[at.place] = (uint64_t) at.tag << 32 | slot;
 	rows->count += at.slot == NO_SLOT;
-	if (!rows->sketched && access->sketch != NULL && rows->unequal > MOST_UNEQUAL)
+	if (!rows->sketched && access->sketch != NULL && rows->unequal > MAX_UNEQUAL)
 	{
 		rows->sketched = true;
 		return move_places(rows, allocator, bits, access);

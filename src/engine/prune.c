@@ -253,7 +253,7 @@ row_kept(const double *distances, uint32_t count)
 uint32_t
 seed_count(uint32_t linked, uint32_t room)
 {
-	uint32_t	count = linked / SEED_SHARE;
+	uint32_t	count = linked / SLOTS_PER_SEED;
 
 	if (count == 0 && linked > 0)
 		count = 1;

@@ -98,8 +98,8 @@ extern uint32_t prune_choose(const PruneRule *rule, Candidate *candidates, uint3
 extern uint32_t row_kept(const double *distances, uint32_t count);
 
 /*
- * Number of seeds of a graph: linked / SEED_SHARE, at most room, and at least 1
- * if any slot is linked.
+ * Number of seeds of a graph: linked / SLOTS_PER_SEED, at most room, and at
+ * least 1 if any slot is linked.
  */
 extern uint32_t seed_count(uint32_t linked, uint32_t room);
 
@@ -110,7 +110,7 @@ extern uint32_t seed_count(uint32_t linked, uint32_t room);
 extern uint32_t seed_place(uint32_t i, uint32_t n);
 
 #define SEEDS_MAX			65536
-#define SEED_SHARE			64		/* one seed per this many slots */
+#define SLOTS_PER_SEED			64		/* one seed per this many slots */
 
 /* Share of a row that duplicates may take. */
 #define PRUNE_MAX_EQUAL(degree) ((degree) / 4 > 0 ? (degree) / 4 : 1)

@@ -12,8 +12,8 @@
 #include "engine/repair_row.h"
 #include "engine/select.h"
 
-#define MIN_CANDIDATES_SHARE 2		/* a graph search adds candidates if there are fewer than degree
-									 * / MIN_CANDIDATES_SHARE, ... */
+#define CANDIDATES_DIVISOR 2		/* a graph search adds candidates if there are fewer than degree
+									 * / CANDIDATES_DIVISOR, ... */
 #define SMALL_DEGREE		12		/* ... and always if the degree is at most this */
 #define NEAR_DEGREES		2		/* at least degree times this of the slots around a row are
 									 * candidates, even if ef is small */
@@ -182,7 +182,7 @@ collect_candidates(const RepairAccess *access, RepairScratch *scratch, uint32_t 
 		set_candidate(&scratch->candidates[*own + i], scratch->near[i].slot,
 					  scratch->near[i].distance);
 	count = *own + near;
-	if (count < scratch->degree / MIN_CANDIDATES_SHARE || scratch->degree <= SMALL_DEGREE)
+	if (count < scratch->degree / CANDIDATES_DIVISOR || scratch->degree <= SMALL_DEGREE)
 		count += access->search(access->context, scratch->candidates + count);
 	return count;
 }

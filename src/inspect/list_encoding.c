@@ -221,7 +221,7 @@ check_codes(Relation index, const ListFormat *lists)
 						errmsg("codes of index \"%s\" have %u sub-spaces",
 							   RelationGetRelationName(index), lists->parts),
 						errhint("Codes of %d to %d can be scanned by items that occur together.",
-								COOC_LENGTH, COOC_MOST_PARTS)));
+								COOC_LENGTH, COOC_MAX_PARTS)));
 }
 
 /* Whether mirrors encode a list, by the index's option. */

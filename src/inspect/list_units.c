@@ -26,7 +26,7 @@
 #define UNIT_LOADS		3
 #define UNIT_COLUMNS	(1 + UNIT_NUMBERS + UNIT_LOADS)
 #define UNCOUNTED		0.5		/* probes beside those counted, times lists: none is never probed */
-#define MOST_EFFORT		UINT64CONST(100000000)	/* looks at a unit for each copy of each list */
+#define MAX_EFFORT		UINT64CONST(100000000)	/* looks at a unit for each copy of each list */
 
 /* What a call asks about. */
 typedef struct UnitsCall
@@ -96,7 +96,7 @@ check_effort(const UnitsCall *call)
 	uint64		copies = call->copies == COPIES_SPARE ? call->units : 1;
 	double		work = 0;
 
-	if (copies * call->lists * call->units > MOST_EFFORT)
+	if (copies * call->lists * call->units > MAX_EFFORT)
 		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 						errmsg("%u lists are too many to be copied to %u units",
 							   call->lists, call->units),
@@ -145,9 +145,9 @@ call_begin(FunctionCallInfo fcinfo, UnitsCall *call)
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(2))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 						errmsg("index and copies must not be null")));
-	if (PG_ARGISNULL(1) || PG_GETARG_INT32(1) < 1 || PG_GETARG_INT32(1) > UNITS_MOST)
+	if (PG_ARGISNULL(1) || PG_GETARG_INT32(1) < 1 || PG_GETARG_INT32(1) > UNITS_MAX)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("units must be between 1 and %u", UNITS_MOST)));
+						errmsg("units must be between 1 and %u", UNITS_MAX)));
 	memset(call, 0, sizeof(*call));
 	call->caught = palloc0(sizeof(CaughtInterrupt));
 	call->caught->memory = CurrentMemoryContext;

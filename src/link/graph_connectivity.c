@@ -111,7 +111,7 @@ graph_edits_connect(GraphEdits *edits, uint32 linked, Size memory)
 	uint32		left;
 
 	graph.rows = graph_edits_slots(edits, &graph.seeds, &graph.nseeds);
-	if ((uint64) linked * REACH_SHARE < graph.rows || graph_connect_bytes(&graph) > memory / 4)
+	if ((uint64) linked * REACH_DIVISOR < graph.rows || graph_connect_bytes(&graph) > memory / 4)
 		return;
 	reach.candidates = palloc(sizeof(Candidate) * ROW_EDITS_FOUND(reach.ef));
 	reach.found = palloc(sizeof(SearchResult) * ROW_EDITS_FOUND(reach.ef));

@@ -28,20 +28,20 @@
 #define LINK_ROW_NS			270000	/* a row linked in the engine, by one thread */
 #define LINK_PAGES_NS		560000	/* the same over pages ... */
 #define LINK_DISK_NS		5000000 /* ... that do not stay in shared buffers */
-#define LEAST_ROWS			64		/* smaller passes are not worth starting threads */
+#define ROWS_MIN			64		/* smaller passes are not worth starting threads */
 #define FEED_BYTES			(1024 * 1024)	/* of vectors in one append */
 #define OTHER_ROW_BYTES		48		/* the engine's memory for a row besides vector and edges */
 #define ENGINE_BYTES		(5 * 1024 * 1024)	/* the engine itself, and buffers for appends */
 
 /* Buffer of one append. */
-typedef struct LoadPart
+typedef struct EngineLoadPart
 {
 	char	   *vectors;
 	uint32	   *versions;
 	uint64	   *dead;
 	uint32	   *slots;
 	uint32	   *neighbours;
-} LoadPart;
+} EngineLoadPart;
 
 /* State of loading the index into the engine. */
 typedef struct EngineLoad
@@ -53,8 +53,8 @@ typedef struct EngineLoad
 	uint32		rows;			/* slots below this exist */
 	unsigned char *of_pass;		/* bit per slot */
 	uint32		room;			/* slots of an append */
-	LoadPart	parts[2];		/* one in use by the engine, one being filled */
-	LoadPart   *part;			/* the one being filled */
+	EngineLoadPart	parts[2];		/* one in use by the engine, one being filled */
+	EngineLoadPart   *part;			/* the one being filled */
 	bool		in_flight;		/* the engine uses the other one */
 } EngineLoad;
 
@@ -78,7 +78,7 @@ worth_it(Relation index, uint32 count, uint32 rows, int threads)
 				  RelationGetNumberOfBlocks(index) < (BlockNumber) NBuffers;
 	double		here = (double) rows * COPY_ROW_NS + (double) count * LINK_ROW_NS / threads;
 
-	return count >= LEAST_ROWS && here < (double) count * (cached ? LINK_PAGES_NS : LINK_DISK_NS);
+	return count >= ROWS_MIN && here < (double) count * (cached ? LINK_PAGES_NS : LINK_DISK_NS);
 }
 
 /* Allocate the two buffers. */
@@ -91,7 +91,7 @@ load_begin(EngineLoad *load)
 	load->room = Min(load->room, load->rows);
 	for (int i = 0; i < 2; i++)
 	{
-		LoadPart   *part = &load->parts[i];
+		EngineLoadPart   *part = &load->parts[i];
 
 		part->vectors = palloc_extended((Size) load->room * format->vector_bytes, MCXT_ALLOC_HUGE);
 		part->versions = palloc(sizeof(uint32) * load->room);
@@ -217,7 +217,7 @@ engine_load_rows(EngineLoad *load)
 	{
 		uint32		superblock_end =
 			(slot_superblock(load->format, first) + 1) * load->format->superblock_slots;
-		LoadPart   *part = load->part;
+		EngineLoadPart   *part = load->part;
 		EngineJob	job = {.kind = JOB_APPEND,
 						 .first_slot = first,
 						 .versions = part->versions,

@@ -23,8 +23,8 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#define CHUNK_MOST		4096	/* rows assigned at once, at most, ... */
-#define CHUNK_LEAST		64		/* ... and at least */
+#define CHUNK_MAX		4096	/* rows assigned at once, at most, ... */
+#define CHUNK_MIN		64		/* ... and at least */
 #define CODED_AT_ONCE	256		/* ... between checks for interrupts */
 
 /* ---- adding ---- */
@@ -371,7 +371,7 @@ adding_begin(ListAdding *adding, Relation index, const IndexFormat *format,
 	adding->server = server != NULL && server->failed == ENGINE_OK ? server : NULL;
 	row_bytes = coded_row_bytes(format, &adding->lists) + sizeof(AddedRow) +
 		sizeof(PostingEntry) + adding->lists.code_bytes;
-	room = (uint32) Min(Max(link_memory() / 4 / row_bytes, CHUNK_LEAST), CHUNK_MOST);
+	room = (uint32) Min(Max(link_memory() / 4 / row_bytes, CHUNK_MIN), CHUNK_MAX);
 	adding->room = room = Min(room, most);
 	adding->writer = (ListWriter) {.index = index,
 								   .format = format,

@@ -19,23 +19,23 @@
 #include "engine/connectivity.h"
 #include "engine/select.h"
 
-#define BATCH_MOST			1024
-#define BATCH_LEAST			16
+#define BATCH_ROWS_MAX			1024
+#define BATCH_ROWS_MIN			16
 #define SLICE_BATCH			64		/* rows of a batch, if the pass has a time limit */
 #define MATES				64		/* number of nearest rows of its own batch that are candidates
 									 * of a row */
-#define RENEW_SHARE			20		/* divisor: between batches, seeds are renewed when the graph
-									 * has grown by 1/20 */
+#define RENEW_DIVISOR			20		/* divisor: between batches, seeds are renewed when the
+										 * graph has grown by 1/20 */
 
 /*
  * Maximum number of candidates of one row: results of the search, nearest and
  * equal rows of the batch, and present neighbours.
  */
-#define MOST_CANDIDATES \
+#define MAX_CANDIDATES \
 	(ROW_EDITS_FOUND(GPUANN_MAX_EF_CONSTRUCTION) + MATES + SEARCH_MAX_EQUAL + ENGINE_MAX_DEGREE)
 
 /* The rows of one batch, and the neighbours chosen for each. */
-typedef struct Batch
+typedef struct PageLinkBatch
 {
 	GraphEdits *edits;
 	const IndexFormat *format;
@@ -46,7 +46,7 @@ typedef struct Batch
 	float	   *inverse_norms;
 	Candidate  *chosen;			/* degree per row */
 	uint32	   *nchosen;
-} Batch;
+} PageLinkBatch;
 
 /* Candidates of a row in its own batch. */
 typedef struct Mates
@@ -79,17 +79,17 @@ typedef struct SeedSample
  * Allocate a batch that takes at most an eighth of memory, and whose changed
  * rows fit into half of the memory for changed rows.
  */
-static Batch *
+static PageLinkBatch *
 make_batch(GraphEdits *edits, const IndexFormat *format, Size memory)
 {
-	Batch	   *batch = palloc0(sizeof(Batch));
+	PageLinkBatch	   *batch = palloc0(sizeof(PageLinkBatch));
 	Size		row_bytes = format->vector_bytes + format->degree * sizeof(Candidate);
 
 	batch->edits = edits;
 	batch->format = format;
 	batch->room = Min(memory / 8 / row_bytes,
 					  graph_edits_capacity(format, memory) / 2 / (format->degree + 1));
-	batch->room = Max(Min(batch->room, BATCH_MOST), BATCH_LEAST);
+	batch->room = Max(Min(batch->room, BATCH_ROWS_MAX), BATCH_ROWS_MIN);
 	batch->vectors = palloc_extended((Size) batch->room * format->vector_bytes, MCXT_ALLOC_HUGE);
 	batch->inverse_norms = palloc(sizeof(float) * batch->room);
 	batch->chosen = palloc(sizeof(Candidate) * batch->room * format->degree);
@@ -98,14 +98,14 @@ make_batch(GraphEdits *edits, const IndexFormat *format, Size memory)
 }
 
 static const char *
-batch_vector(const Batch *batch, uint32 i)
+batch_vector(const PageLinkBatch *batch, uint32 i)
 {
 	return batch->vectors + (Size) i * batch->format->vector_bytes;
 }
 
 /* Load the batch's vectors. */
 static void
-load_batch(Batch *batch)
+load_batch(PageLinkBatch *batch)
 {
 	for (uint32 i = 0; i < batch->count; i++)
 		memcpy(batch->vectors + (Size) i * batch->format->vector_bytes,
@@ -118,7 +118,7 @@ load_batch(Batch *batch)
  * Offer another row of the batch to row i, from which distances are computed.
  */
 static void
-consider_mate(const Batch *batch, uint32 i, uint32 mate, Mates *mates)
+consider_mate(const PageLinkBatch *batch, uint32 i, uint32 mate, Mates *mates)
 {
 	double		distance = row_vectors_distance(graph_edits_vectors(batch->edits),
 										   batch_vector(batch, mate), batch->inverse_norms[mate]);
@@ -142,7 +142,7 @@ consider_mate(const Batch *batch, uint32 i, uint32 mate, Mates *mates)
  * neighbours are often similar.
  */
 static void
-search_own_batch(const Batch *batch, uint32 i, Mates *mates)
+search_own_batch(const PageLinkBatch *batch, uint32 i, Mates *mates)
 {
 	row_vectors_from(graph_edits_vectors(batch->edits), batch->slots[i]);
 	for (uint32 n = 1; n < batch->count; n++)
@@ -158,12 +158,12 @@ add_candidate(Candidate *candidates, uint32 *count, uint32 slot, double distance
 
 /* Choose the row of one slot of the batch. */
 static void
-link_row(Batch *batch, uint32 i)
+link_row(PageLinkBatch *batch, uint32 i)
 {
 	GraphEdits *edits = batch->edits;
 	uint32		slot = batch->slots[i];
 	uint32		ef = batch->format->ef_construction;
-	Candidate	candidates[MOST_CANDIDATES];
+	Candidate	candidates[MAX_CANDIDATES];
 	uint32		count;
 	Mates mates = {.equal_room = Min(PRUNE_MAX_EQUAL(batch->format->degree), SEARCH_MAX_EQUAL)};
 	uint32		old[ENGINE_MAX_DEGREE];
@@ -276,14 +276,14 @@ sample_load_seeds(SeedSample *sample, Relation index, const IndexFormat *format,
 	 * small passes gets new seeds as well.
 	 */
 	sample->sampled = sample->count < sample->room
-						  ? Min((uint64) sample->count * SEED_SHARE, meta->linked_slots)
+						  ? Min((uint64) sample->count * SLOTS_PER_SEED, meta->linked_slots)
 						  : meta->linked_slots;
 	pfree(seeds);
 }
 
 /* Link one batch. */
 static void
-link_batch(Batch *batch)
+link_batch(PageLinkBatch *batch)
 {
 	link_pause();
 	load_batch(batch);
@@ -313,7 +313,7 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 	MetaPage	meta;
 	PendingBounds bounds;
 	GraphEdits *edits;
-	Batch	   *batch;
+	PageLinkBatch	   *batch;
 	SeedSample	sample;
 	int64		began_ms = monotonic_ms();
 	uint32		done = 0;
@@ -330,13 +330,13 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 		bool		ends = done == pass->count;
 
 		batch->slots = pass->slots + done;
-		batch->count = Min(Min(batch->room, pass->count - done), Max(linked / 4, BATCH_LEAST));
+		batch->count = Min(Min(batch->room, pass->count - done), Max(linked / 4, BATCH_ROWS_MIN));
 		if (may_stop && done > 0 &&
 			(time_is_up(began_ms, manner) ||
 			 !graph_edits_have_room(edits, batch->count * (format->degree + 1))))
 			ends = true;
 		/* at the end seeds are ordered when they are written */
-		if (renew_seeds(&sample, pass, done, linked, ends ? REACH_SHARE : RENEW_SHARE) && !ends)
+		if (renew_seeds(&sample, pass, done, linked, ends ? REACH_DIVISOR : RENEW_DIVISOR) && !ends)
 			order_seeds(index, format, sample.seeds, sample.count);
 		graph_edits_seeds(edits, sample.seeds, sample.count);
 		if (ends)

@@ -28,14 +28,14 @@
 #include "storage/lwlock.h"
 #include "utils/rel.h"
 
-#define LEAST_DEAD		100		/* fewer dead rows, or fewer than one in DEAD_SHARE, are repaired
+#define MIN_DEAD		100		/* fewer dead rows, or fewer than one in DEAD_DIVISOR, are repaired
 								 * sooner in this process than a worker has sent them */
-#define DEAD_SHARE		128
+#define DEAD_DIVISOR		128
 #define FETCHED_BYTES	(1024 * 1024)	/* of graph rows fetched at once */
 #define PIECE_MS		100		/* engine time of a piece */
 #define FIRST_PIECE		4096	/* slots */
-#define LEAST_PIECE		256
-#define MOST_PIECE		524288	/* limit, which fits into a channel */
+#define PIECE_MIN		256
+#define PIECE_MAX		524288	/* limit, which fits into a channel */
 #define CURRENT_MS		20000	/* timeout for the mirror to receive the dead slots; extended on
 								 * progress */
 #define POLL_MS			10
@@ -136,7 +136,7 @@ repair_server_begin(RepairServer *server, Relation index, const IndexFormat *for
 
 	server->index = index;
 	server->format = format;
-	if (dead < LEAST_DEAD || dead < all / DEAD_SHARE || !gpuann_server ||
+	if (dead < MIN_DEAD || dead < all / DEAD_DIVISOR || !gpuann_server ||
 		!client_engine_is_cuda() || !client_worker_links(index))
 		return false;
 	read_meta(index, &meta);
@@ -258,8 +258,8 @@ repair_server_run(RepairServer *server, uint32 slots, TakeRepaired take, void *a
 		if (!repair_piece(server, first, end, take, arg))
 			return repair_failed(server);
 		FAULT_POINT("server-repaired-piece");
-		piece = (uint32) Max(LEAST_PIECE, Min((int64) piece * PIECE_MS * 1000 / server->took_us,
-											  (int64) Min(MOST_PIECE, (int64) piece * 4)));
+		piece = (uint32) Max(PIECE_MIN, Min((int64) piece * PIECE_MS * 1000 / server->took_us,
+											  (int64) Min(PIECE_MAX, (int64) piece * 4)));
 	}
 	if (!repair_piece(server, 0, 0, take, arg))
 		return repair_failed(server);

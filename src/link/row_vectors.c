@@ -211,11 +211,11 @@ row_vectors_square(RowVectors *vectors, uint32 slot)
 	return vectors->kernels->squared_norm(row_vectors_get(vectors, slot, &norm), dims);
 }
 
-/* The distances of at most UNPINNED_MOST slots. */
+/* The distances of at most UNPINNED_MAX slots. */
 static void
 distances_of_few(RowVectors *vectors, const uint32 *slots, uint32 count, double *out)
 {
-	UnpinnedVector places[UNPINNED_MOST];
+	UnpinnedVector places[UNPINNED_MAX];
 
 	unpinned_find(&vectors->hints, vectors->format, slots, count, places);
 	for (uint32 i = 0; i < count; i++)
@@ -238,14 +238,14 @@ distances_of_few(RowVectors *vectors, const uint32 *slots, uint32 count, double 
 void
 row_vectors_expect(RowVectors *vectors, const uint32 *slots, uint32 count)
 {
-	UnpinnedVector places[UNPINNED_MOST];
+	UnpinnedVector places[UNPINNED_MAX];
 
-	unpinned_find(&vectors->hints, vectors->format, slots, Min(count, UNPINNED_MOST), places);
+	unpinned_find(&vectors->hints, vectors->format, slots, Min(count, UNPINNED_MAX), places);
 }
 
 void
 row_vectors_distances(RowVectors *vectors, const uint32 *slots, uint32 count, double *out)
 {
-	for (uint32 done = 0; done < count; done += UNPINNED_MOST)
-		distances_of_few(vectors, slots + done, Min(count - done, UNPINNED_MOST), out + done);
+	for (uint32 done = 0; done < count; done += UNPINNED_MAX)
+		distances_of_few(vectors, slots + done, Min(count - done, UNPINNED_MAX), out + done);
 }

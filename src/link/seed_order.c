@@ -15,7 +15,7 @@
 
 #define POOL_BYTES			(32 * 1024 * 1024)	/* of vectors: limits the number of seeds measured
 												 */
-#define POOL_LEAST			(2 * ENGINE_SEEDS_TRIED)
+#define POOL_MIN			(2 * ENGINE_SEEDS_TRIED)
 
 /* Vectors of seeds, copied. */
 typedef struct SeedVectors
@@ -74,7 +74,7 @@ order_seeds(Relation index, const IndexFormat *format, uint32 *seeds, uint32 cou
 	copied.kernels = seeds_kernels(format->type, format->metric);
 	copied.pool = measure.pool =
 		Min(Min(count, SEEDS_ORDERED),
-			Max(Min(link_memory() / 2, POOL_BYTES) / copied.stride, POOL_LEAST));
+			Max(Min(link_memory() / 2, POOL_BYTES) / copied.stride, POOL_MIN));
 	copied.vectors = palloc(copied.pool * copied.stride);
 	copied.inverse_norms = palloc(copied.pool * sizeof(float));
 	copied.wide =

@@ -268,7 +268,7 @@ centroids_within(const IndexFormat *format, const ListFormat *lists, Size bytes)
 {
 	Size		tile = NEAREST_TILE * format->dims * sizeof(float) +
 		centroids_bytes(NEAREST_TILE, format->dims);
-	Size		most = Max(bytes / tile * NEAREST_TILE, LIST_CODER_LEAST);
+	Size		most = Max(bytes / tile * NEAREST_TILE, LIST_CODER_MIN);
 
 	return (uint32) Min(most, lists->lists);
 }

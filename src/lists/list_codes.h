@@ -72,9 +72,9 @@ typedef struct ListCoder
 
 /*
  * Open a coder, which is closed with the current memory context. Centroids take
- * at most this many bytes, but at least LIST_CODER_LEAST of them are held.
+ * at most this many bytes, but at least LIST_CODER_MIN of them are held.
  */
-#define LIST_CODER_LEAST	32
+#define LIST_CODER_MIN	32
 
 extern ListCoder *list_coder_open(Relation index, const IndexFormat *format,
 								  const ListFormat *lists, Size bytes);

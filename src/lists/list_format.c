@@ -11,7 +11,7 @@
 
 #include "page/buffer_hints.h"
 
-#define CENTROID_SHARE	16		/* divisor: centroids take at most 1/16 of the vectors' bytes */
+#define CENTROID_DIVISOR	16		/* divisor: centroids take at most 1/16 of the vectors' bytes */
 #define POSTING_RESERVE	1.5		/* factor over the posting pages needed for the expected rows: with
 								 * fewer rows there are fewer superblocks */
 #define PQ_PART_DIMS	8		/* dimensions of a sub-space, unless pq_m is given */
@@ -71,10 +71,10 @@ check_can_have_lists(Relation index, const GpuannTypeInfo *info, uint32 dims)
 						errmsg("method \"ivfpq\" supports L2 distance, inner product and cosine "
 							   "distance only"),
 						errhint("Use method = graph, or leave the option out.")));
-	if (dims > QUANTIZER_MOST_DIMS)
+	if (dims > QUANTIZER_MAX_DIMS)
 		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 						errmsg("method \"ivfpq\" supports at most %d dimensions",
-							   QUANTIZER_MOST_DIMS),
+							   QUANTIZER_MAX_DIMS),
 						errhint("Use method = graph, or leave the option out.")));
 }
 
@@ -107,7 +107,7 @@ uint32
 list_format_most(const IndexFormat *format, double rows)
 {
 	double		most = rows * format->vector_bytes /
-		((double) CENTROID_SHARE * format->dims * sizeof(float));
+		((double) CENTROID_DIVISOR * format->dims * sizeof(float));
 
 	return (uint32) Max(Min(most, GPUANN_MAX_LISTS), 1);
 }

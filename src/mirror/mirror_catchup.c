@@ -409,7 +409,7 @@ schedule_check(MirrorSlice *slice, const PendingBounds *bounds)
 	else
 		progress->look_at_ms =
 			now +
-			(bounds->end - bounds->linked >= LINK_LEAST_WAITING ? GROWING_CHECK_MS : IDLE_CHECK_MS);
+			(bounds->end - bounds->linked >= LINK_MIN_WAITING ? GROWING_CHECK_MS : IDLE_CHECK_MS);
 }
 
 SliceEnding

@@ -66,11 +66,11 @@
 									 */
 
 /* Place of a slot's row among the collected rows. */
-typedef struct ChangedRow
+typedef struct LinkChangedRow
 {
 	uint32		slot;			/* hash key */
 	uint32		place;
-} ChangedRow;
+} LinkChangedRow;
 
 typedef struct LinkWork
 {
@@ -205,7 +205,7 @@ is_enough(const MirrorSlice *slice, const PendingBounds *bounds)
 	uint64		unlinked = bounds->end - bounds->linked;
 
 	return unlinked >= write_threshold(slice) ||
-		   (unlinked >= LINK_LEAST_WAITING &&
+		   (unlinked >= LINK_MIN_WAITING &&
 			monotonic_ms() - slice->progress->grown_ms >= LINK_WAITING_MS);
 }
 
@@ -313,7 +313,7 @@ begin_pass(const MirrorSlice *slice)
 		AllocSetContextCreate(TopMemoryContext, "gpuann link pass", ALLOCSET_DEFAULT_SIZES);
 	memset(&info, 0, sizeof(info));
 	info.keysize = sizeof(uint32);
-	info.entrysize = sizeof(ChangedRow);
+	info.entrysize = sizeof(LinkChangedRow);
 	info.hcxt = work.memory;
 	work.changed =
 		hash_create("gpuann changed rows", 1024, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
@@ -437,7 +437,7 @@ pass_keep_row(const MirrorSlice *slice, uint32 slot, const uint32 *row)
 {
 	uint32	   *kept;
 	bool		found;
-	ChangedRow *changed = hash_search(work.changed, &slot, HASH_ENTER, &found);
+	LinkChangedRow *changed = hash_search(work.changed, &slot, HASH_ENTER, &found);
 
 	if (!found)
 	{
@@ -576,7 +576,7 @@ pass_fetch_seeds(MirrorSlice *slice)
 }
 
 #define ST_SORT sort_changed
-#define ST_ELEMENT_TYPE ChangedRow
+#define ST_ELEMENT_TYPE LinkChangedRow
 #define ST_COMPARE(a, b) ((a)->slot < (b)->slot ? -1 : (a)->slot > (b)->slot)
 #define ST_SCOPE static
 #define ST_DEFINE
@@ -586,10 +586,10 @@ pass_fetch_seeds(MirrorSlice *slice)
 static void
 sort_rows(LinkedRows *linked)
 {
-	ChangedRow *order =
-		MemoryContextAllocHuge(work.memory, Max(work.nrows, 1) * sizeof(ChangedRow));
+	LinkChangedRow *order =
+		MemoryContextAllocHuge(work.memory, Max(work.nrows, 1) * sizeof(LinkChangedRow));
 	HASH_SEQ_STATUS scan;
-	ChangedRow *changed;
+	LinkChangedRow *changed;
 	uint32		count = 0;
 
 	hash_seq_init(&scan, work.changed);

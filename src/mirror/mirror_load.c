@@ -43,14 +43,14 @@ rows_in_channel(const IndexFormat *format, uint32 first, uint32 end)
  */
 
 /* Iterates over the pages of a run of slots of one superblock. */
-typedef struct RowOrder
+typedef struct LoadRowOrder
 {
 	const IndexFormat *format;
 	uint32		slot;			/* first slot of the next node page */
 	uint32		end;
 	VectorPlace place;			/* next vector page */
 	Size		left;			/* bytes of vectors from there on */
-} RowOrder;
+} LoadRowOrder;
 
 /*
  * A page of the run: the records of slots [first, end), or `bytes` bytes of
@@ -67,7 +67,7 @@ typedef struct RowPage
 } RowPage;
 
 static void
-row_order_begin(RowOrder *order, const IndexFormat *format, uint32 first, uint32 count)
+row_order_begin(LoadRowOrder *order, const IndexFormat *format, uint32 first, uint32 count)
 {
 	order->format = format;
 	order->slot = first;
@@ -78,7 +78,7 @@ row_order_begin(RowOrder *order, const IndexFormat *format, uint32 first, uint32
 
 /* Return the next page of the run; false at its end. */
 static bool
-row_order_next(RowOrder *order, RowPage *page)
+row_order_next(LoadRowOrder *order, RowPage *page)
 {
 	const IndexFormat *format = order->format;
 
@@ -109,7 +109,7 @@ typedef struct PartOrder
 	const MirrorSlice *slice;
 	uint32		next;			/* first slot after the current run */
 	uint32		end;
-	RowOrder	run;			/* of rows: the current run, in one superblock */
+	LoadRowOrder	run;			/* of rows: the current run, in one superblock */
 } PartOrder;
 
 /*
@@ -117,7 +117,7 @@ typedef struct PartOrder
  * at the end.
  */
 static bool
-next_run(const IndexFormat *format, RowOrder *run, uint32 *next, uint32 end)
+next_run(const IndexFormat *format, LoadRowOrder *run, uint32 *next, uint32 end)
 {
 	uint32		first = *next;
 	uint32		superblock_end = (slot_superblock(format, first) + 1) * format->superblock_slots;
@@ -209,7 +209,7 @@ load_read_rows(const MirrorSlice *slice, LoadPart part, uint32 *versions, uint64
 			   unsigned char *vectors)
 {
 	uint32		next = part.first;
-	RowOrder	run;
+	LoadRowOrder	run;
 
 	while (next_run(slice->format, &run, &next, part.first + part.count))
 	{

@@ -75,11 +75,11 @@ typedef struct MirrorSlice
 /*
  * When to link: rewriting graph pages for few rows costs more WAL than scanning
  * these rows exactly costs time. So link at 5 % of the rows (at least 1000), or
- * at LINK_LEAST_WAITING if none have arrived for LINK_WAITING_MS.
+ * at LINK_MIN_WAITING if none have arrived for LINK_WAITING_MS.
  */
-#define LINK_LEAST_ENTRIES	1000
+#define LINK_MIN_ENTRIES	1000
 #define LINK_ROWS_PER_ENTRY	20
-#define LINK_LEAST_WAITING	100
+#define LINK_MIN_WAITING	100
 #define LINK_WAITING_MS		30000
 #define LINK_SLICE_MS		200		/* over pages: no batch begins after this time */
 
@@ -90,7 +90,7 @@ typedef struct MirrorSlice
 static inline uint64
 link_threshold(uint64 rows)
 {
-	return Max(LINK_LEAST_ENTRIES, rows / LINK_ROWS_PER_ENTRY);
+	return Max(LINK_MIN_ENTRIES, rows / LINK_ROWS_PER_ENTRY);
 }
 
 static inline bool

@@ -63,7 +63,7 @@ enough_to_link(PendingCheck *check, const MetaPage *meta, const PendingBounds *b
 		check->grown_ms = now;
 	}
 	return unlinked >= link_threshold(meta->linked_slots) ||
-		(unlinked >= LINK_LEAST_WAITING && now - check->grown_ms >= LINK_WAITING_MS);
+		(unlinked >= LINK_MIN_WAITING && now - check->grown_ms >= LINK_WAITING_MS);
 }
 
 SliceEnding
@@ -89,7 +89,7 @@ pending_link(MirrorSlice *slice)
 		 * They are to be linked after waiting, by the next worker if this one
 		 * exits.
 		 */
-		if (bounds.end - bounds.linked >= LINK_LEAST_WAITING)
+		if (bounds.end - bounds.linked >= LINK_MIN_WAITING)
 			atomic_store(changed, 1);
 		return SLICE_IDLE;
 	}

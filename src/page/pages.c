@@ -131,7 +131,7 @@ void
 format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int m,
 			   int ef_construction, double expected_rows)
 {
-	double		seeds = Min(expected_rows * 4 / SEED_SHARE, (double) SEEDS_MAX);
+	double		seeds = Min(expected_rows * 4 / SLOTS_PER_SEED, (double) SEEDS_MAX);
 
 	if (ef_construction < 2 * m)
 		ereport(ERROR,

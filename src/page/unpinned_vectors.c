@@ -33,7 +33,7 @@ unpinned_find(BufferHints *hints, const IndexFormat *format, const uint32 *slots
 {
 	char		touched = 0;
 
-	Assert(count <= UNPINNED_MOST);
+	Assert(count <= UNPINNED_MAX);
 	for (uint32 i = 0; i < count; i++)
 	{
 		vectors[i].place = vector_place(format, slots[i]);

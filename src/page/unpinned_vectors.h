@@ -10,7 +10,7 @@
 #include "page/buffer_hints.h"
 #include "page/pages.h"
 
-#define UNPINNED_MOST		16		/* maximum number per call */
+#define UNPINNED_MAX		16		/* maximum number per call */
 
 /* Location of a vector. page is NULL if it must be pinned. */
 typedef struct UnpinnedVector
@@ -20,7 +20,7 @@ typedef struct UnpinnedVector
 	const char *page;
 } UnpinnedVector;
 
-/* Locate at most UNPINNED_MOST vectors, and prefetch them. */
+/* Locate at most UNPINNED_MAX vectors, and prefetch them. */
 extern void unpinned_find(BufferHints *hints, const IndexFormat *format, const uint32 *slots,
 						  uint32 count, UnpinnedVector *vectors);
 

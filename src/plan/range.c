@@ -34,7 +34,7 @@
  * vectors are.
  */
 #define ROW_OPERATORS	2
-#define MOST_OUTERS		8		/* sets of outer relations that there are paths for */
+#define MAX_OUTERS		8		/* sets of outer relations that there are paths for */
 
 /* What is looked for among the quals, and the paths made so far. */
 typedef struct RangeSearch
@@ -286,7 +286,7 @@ add_paths_of_joins(RangeSearch *search)
 		ListCell   *had;
 		bool		known = false;
 
-		if (list_length(search->outers) == MOST_OUTERS ||
+		if (list_length(search->outers) == MAX_OUTERS ||
 			!join_clause_is_movable_to(restriction, rel) ||
 			!threshold_of(search->root, rel, restriction, matches_index, search, &threshold))
 			continue;

@@ -23,7 +23,7 @@
 #define UNKNOWN_QUERIES	5		/* sampled vectors that stand for a query not known */
 #define NEAREST			10		/* distances that tell the power */
 #define ENOUGH			5		/* from this many within the limit on they are counted */
-#define LEAST_SHARE		0.0001	/* inferred: clusters are denser than what is seen from afar */
+#define MIN_SHARE		0.0001	/* inferred: clusters are denser than what is seen from afar */
 #define UNKNOWN_SHARE	0.005	/* where the limit is not known: PostgreSQL's default for a range */
 
 /* The values of an index that are compared. */
@@ -98,14 +98,14 @@ share_within(const double *distances, uint32 count, double limit)
 	if (!(distances[0] > 0))	/* no distances of points, or equal ones */
 		return Max(within, 0.5) / count;
 	if (!(limit > 0))
-		return LEAST_SHARE;
+		return MIN_SHARE;
 	farthest = distances[nearest - 1];
 	for (uint32 i = 0; i < nearest; i++)
 		logs += log(farthest / distances[i]);
 	/* Where all are equally far, none is nearer. */
 	if (!(logs > 0) || isinf(farthest))
-		return Max((double) within / count, LEAST_SHARE);
-	return Min(Max(nearest * pow(limit / farthest, nearest / logs) / count, LEAST_SHARE), 1);
+		return Max((double) within / count, MIN_SHARE);
+	return Min(Max(nearest * pow(limit / farthest, nearest / logs) / count, MIN_SHARE), 1);
 }
 
 /*

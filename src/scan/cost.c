@@ -79,7 +79,7 @@ static const StepPrices cuda_prices = {
 #define CONFIRM_OPERATORS		8	/* the page of a row that is an answer */
 
 /* Rounds that are less likely count as none. */
-#define LEAST_LIKELY	0.01
+#define MIN_LIKELY	0.01
 
 /* The planner's price of an index that cannot be used. */
 #define COST_NEVER	get_float8_infinity()
@@ -438,7 +438,7 @@ gather_price(const PricedIndex *index, const NodeDemand *demand, double *proposa
 		likely = chance_of_fewer(Min(ef, within), demand->wanted, demand->passing);
 		ef = foreseen_ef(demand, ef);
 		room = scan_room_for(Max(ef, EXACT_NEXT_ROOM));
-	} while (likely > LEAST_LIKELY && rounds.ef < within && !is_too_broad(index, ef));
+	} while (likely > MIN_LIKELY && rounds.ef < within && !is_too_broad(index, ef));
 	return price + likely * exact_passes_price(index, *proposals, room);
 }
 

@@ -24,7 +24,7 @@
 #include "base/sorts.h"
 #include "utils/memutils.h"
 
-#define PINS			UNPINNED_MOST	/* vectors read at once, or buffers pinned */
+#define PINS			UNPINNED_MAX	/* vectors read at once, or buffers pinned */
 #define CACHE_LINE		64
 
 /* A graph search under way. */

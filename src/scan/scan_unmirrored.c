@@ -20,7 +20,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#define UNSEEN_MOST		256		/* rows kept, ... */
+#define UNSEEN_MAX		256		/* rows kept, ... */
 #define UNSEEN_BYTES	262144	/* ... as far as their vectors fit: what a session keeps for itself,
 								 * beside work_mem */
 
@@ -43,7 +43,7 @@ static struct
 	Size		stride;			/* of vectors */
 	uint64		first;
 	uint64		end;
-	UnseenRow	rows[UNSEEN_MOST];
+	UnseenRow	rows[UNSEEN_MAX];
 	char	   *vectors;
 }			kept;
 
@@ -60,7 +60,7 @@ keep_from(GpuannScan *scan, uint64 from)
 		return;
 	kept.key = key;
 	kept.stride = MAXALIGN(scan->format->vector_bytes);
-	kept.room = Min(UNSEEN_MOST, UNSEEN_BYTES / kept.stride);
+	kept.room = Min(UNSEEN_MAX, UNSEEN_BYTES / kept.stride);
 	kept.first = kept.end = from;
 }
 

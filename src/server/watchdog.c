@@ -25,7 +25,7 @@
  * Bytes that a search may wait for beside the longest in flight: ten minutes at
  * that pace, which engines exceed by far.
  */
-#define AHEAD_MOST		(UINT64_C(600) * SLOWEST_PACE)
+#define AHEAD_MAX		(UINT64_C(600) * SLOWEST_PACE)
 #define WALK_SLACK		8		/* a graph search reads at most this many times ef graph rows, and
 								 * the vectors of their neighbours */
 #define LINK_BATCH		16384	/* rows that an engine may link between two progress reports */
@@ -116,7 +116,7 @@ add_bytes(Server *server, Ticket *ticket, InFlight *found)
  * A search may have to wait for everything that was in the engine when it was
  * submitted, so its limit is for the sum of their bytes. Later searches do not
  * extend it, because they may be answered indefinitely beside one that never
- * ends. The sum is limited to AHEAD_MOST; with an exact search in every session
+ * ends. The sum is limited to AHEAD_MAX; with an exact search in every session
  * it would be hours.
  */
 static void
@@ -126,7 +126,7 @@ check_age(Server *server, Ticket *ticket, InFlight *found)
 	{
 		uint64_t	others = found->all - found->longest;
 
-		ticket->ahead = found->longest + (others < AHEAD_MOST ? others : AHEAD_MOST);
+		ticket->ahead = found->longest + (others < AHEAD_MAX ? others : AHEAD_MAX);
 	}
 	if (ticket->checks > max_checks(server, QUERY_QUARTERS, ticket->ahead))
 		watchdog_fail(server, "a query", ticket->checks);

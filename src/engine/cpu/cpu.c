@@ -98,7 +98,7 @@ start_workers(CpuEngine *engine)
 	pthread_attr_setstacksize(&attributes, WORKER_STACK);
 	for (; started < engine->nthreads; started++)
 	{
-		Worker	   *worker = &engine->workers[started];
+		CpuWorker	   *worker = &engine->workers[started];
 
 		worker->engine = engine;
 		worker->search = search_scratch_create(NULL);
@@ -204,10 +204,10 @@ cpu_open(const EngineConfig *config, Engine **result, EngineError *error)
 	pthread_mutexattr_destroy(&attributes);
 	pthread_cond_init(&engine->work, NULL);
 	pthread_cond_init(&engine->done, NULL);
-	engine->workers = calloc((size_t) engine->nthreads, sizeof(Worker));
+	engine->workers = calloc((size_t) engine->nthreads, sizeof(CpuWorker));
 	if (engine->workers == NULL)
 		engine->nthreads = 0;
-	engine->owner = calloc(1, sizeof(Worker));
+	engine->owner = calloc(1, sizeof(CpuWorker));
 	if (engine->owner != NULL)
 	{
 		engine->owner->engine = engine;

@@ -15,9 +15,9 @@
 #include "engine/repair_row.h"
 #include "engine/search.h"
 
-typedef struct Worker Worker;
+typedef struct CpuWorker CpuWorker;
 typedef struct Lists Lists;
-typedef struct ListSearch ListSearch;
+typedef struct CpuListSearch CpuListSearch;
 typedef struct MirrorEntry MirrorEntry;
 
 /* Results of one part of a query. */
@@ -47,7 +47,7 @@ typedef struct QueryTask
 	PartAnswer *parts;
 	_Atomic bool no_memory;		/* a part ran out of memory */
 	struct QueryTask *group;	/* lists: the next of a group that is searched together */
-	ListSearch *lists;			/* lists: a search in parts; else NULL */
+	CpuListSearch *lists;			/* lists: a search in parts; else NULL */
 	uint32_t	threads;		/* probably free when it was submitted */
 
 	EngineStatus status;
@@ -89,17 +89,17 @@ struct MirrorEntry
 };
 
 /* `count` items of work, shared by several threads. */
-typedef struct Phase
+typedef struct WorkerPhase
 {
-	struct Phase *next;
-	void		(*work) (void *context, uint32_t item, Worker *worker);
+	struct WorkerPhase *next;
+	void		(*work) (void *context, uint32_t item, CpuWorker *worker);
 	void	   *context;
 	uint32_t	count;
 	_Atomic uint32_t next_item;
 	_Atomic uint32_t helpers;	/* changed with the engine's lock held */
 	uint32_t	max_helpers;
 	bool		awaited;		/* the thread that runs it sleeps until helpers is 0 */
-} Phase;
+} WorkerPhase;
 
 typedef struct TaskList
 {
@@ -113,7 +113,7 @@ typedef struct CpuEngine
 	SimdLevel	level;
 	MemoryBudget budget;
 	int			nthreads;
-	Worker	   *workers;
+	CpuWorker	   *workers;
 
 	pthread_mutex_t lock;
 	pthread_cond_t work;		/* something to do, or stopping */
@@ -129,7 +129,7 @@ typedef struct CpuEngine
 	uint32_t	parts_since_job;	/* parts of queries started since the last job */
 	MirrorEntry *first_ready;
 	MirrorEntry *last_ready;
-	Phase	   *phases;
+	WorkerPhase	   *phases;
 	_Atomic uint32_t phases_begun;	/* count; a worker that spins for the next phase watches it
 									 * change */
 	_Atomic uint32_t links;		/* links in progress: another phase will start soon */
@@ -141,7 +141,7 @@ typedef struct CpuEngine
 
 	/* used by the owner thread only */
 	QueryTask  *lone;			/* query that the owner runs itself at its next poll, or NULL */
-	Worker	   *owner;			/* scratch memory for that */
+	CpuWorker	   *owner;			/* scratch memory for that */
 	uint32_t	graph_us;		/* duration of the last graph search */
 } CpuEngine;
 
@@ -164,7 +164,7 @@ typedef struct LinkScratch
 	void	   *repair_memory;	/* allocation behind `repair` */
 } LinkScratch;
 
-struct Worker
+struct CpuWorker
 {
 	CpuEngine  *engine;
 	pthread_t	thread;
@@ -173,13 +173,13 @@ struct Worker
 };
 
 /* Run a part of a waiting query on this worker, if there is one. */
-extern void worker_run_waiting(Worker *worker);
+extern void worker_run_waiting(CpuWorker *worker);
 
 /*
  * Run a phase on the calling worker and up to threads - 1 others; returns when
  * all of its items are done.
  */
-extern void phase_run(Worker *worker, Phase *phase, int threads);
+extern void phase_run(CpuWorker *worker, WorkerPhase *phase, int threads);
 
 /* An exact scan of slots, with the nearest found so far. */
 typedef struct ExactScan
@@ -203,7 +203,7 @@ extern void exact_consider(ExactScan *scan, uint32_t slot);
  * Run one part of a query. query_merge_exact() makes the result after the last
  * part.
  */
-extern void query_run_graph(QueryTask *task, Worker *worker);
+extern void query_run_graph(QueryTask *task, CpuWorker *worker);
 extern void query_run_exact(QueryTask *task, uint32_t part);
 extern void query_merge_exact(QueryTask *task);
 
@@ -225,7 +225,7 @@ extern bool query_admits(const EngineQuery *query, uint32_t slot, uint64_t word)
  * Link a mirror's pending slots, or repair rows that name dead slots; fills
  * job->link.
  */
-extern EngineStatus link_run(CpuJob *job, Worker *worker);
+extern EngineStatus link_run(CpuJob *job, CpuWorker *worker);
 extern void link_scratch_free(LinkScratch *scratch);
 
 #endif							/* GPUANN_CPU_H */

@@ -197,7 +197,7 @@ jobs_submit(CpuEngine *engine, const EngineJob *in, JobId *id, EngineError *erro
 
 /* Execute a job. */
 static EngineStatus
-job_perform(CpuJob *job, Worker *worker)
+job_perform(CpuJob *job, CpuWorker *worker)
 {
 	Mirror	   *mirror = job->entry->mirror;
 
@@ -255,7 +255,7 @@ job_finish(CpuEngine *engine, CpuJob *job, EngineStatus status)
 
 /* Run the first job of a mirror taken by jobs_take(). */
 void
-jobs_run(Worker *worker, MirrorEntry *entry)
+jobs_run(CpuWorker *worker, MirrorEntry *entry)
 {
 	CpuEngine  *engine = worker->engine;
 	CpuJob	   *job = entry->first_job;

@@ -17,12 +17,12 @@
 #include "engine/connectivity.h"
 #include "engine/link_order.h"
 
-#define BATCH_SHARE			16		/* a small batch is at most this part of the linked rows */
-#define LARGE_SHARE			64		/* a large one is at most this part */
-#define RENEW_SHARE			4		/* between batches seeds are chosen again when the graph has
-									 * grown by this part; at the end, by REACH_SHARE */
+#define BATCH_DIVISOR			16		/* a small batch is at most this part of the linked rows */
+#define LARGE_BATCH_DIVISOR			64		/* a large one is at most this part */
+#define RENEW_DIVISOR			4		/* between batches seeds are chosen again when the graph has
+									 * grown by this part; at the end, by REACH_DIVISOR */
 #define LINK_SEEDS			256		/* seeds a candidate search starts from */
-#define CACHE_SHARE			4		/* a link of at least this part of the rows caches distances */
+#define CACHE_DIVISOR			4		/* a link of at least this part of the rows caches distances */
 #define QUERIES_ABOUT_US	10000	/* this long after the last query, linking uses all threads
 									 * again */
 
@@ -93,12 +93,12 @@ end_batch(Linking *linking, bool stopped)
  * until they are linked. Repaired rows are written completely or not at all.
  */
 static EngineStatus
-link_batch(Linking *linking, Worker *worker, int threads)
+link_batch(Linking *linking, CpuWorker *worker, int threads)
 {
-	Phase choose = {.work = linking->repairs ? link_repair_row : link_choose_row,
+	WorkerPhase choose = {.work = linking->repairs ? link_repair_row : link_choose_row,
 					.context = linking,
 					.count = linking->batch};
-	Phase update = {.work = link_update_range,
+	WorkerPhase update = {.work = link_update_range,
 					.context = linking,
 					.count = ((linking->rows - 1) >> linking->range_shift) + 1};
 	bool		stopped;
@@ -160,7 +160,7 @@ static uint32_t
 largest_batch(const Linking *linking)
 {
 	uint32_t most =
-		linking->rows / LARGE_SHARE < BATCH_MAX ? linking->rows / LARGE_SHARE : BATCH_MAX;
+		linking->rows / LARGE_BATCH_DIVISOR < BATCH_MAX ? linking->rows / LARGE_BATCH_DIVISOR : BATCH_MAX;
 
 	return linking->repairs || most < BATCH_SMALL ? BATCH_SMALL : most;
 }
@@ -171,12 +171,12 @@ next_batch(const Linking *linking)
 {
 	uint32_t	linked = atomic_load(&linking->mirror->linked);
 	uint32_t	left = linking->count - linking->first;
-	uint32_t	most = linked / BATCH_SHARE;
+	uint32_t	most = linked / BATCH_DIVISOR;
 
 	if (linking->repairs || most > BATCH_SMALL)
 		most = BATCH_SMALL;
-	if (!linking->repairs && most < linked / LARGE_SHARE)
-		most = linked / LARGE_SHARE;
+	if (!linking->repairs && most < linked / LARGE_BATCH_DIVISOR)
+		most = linked / LARGE_BATCH_DIVISOR;
 	if (most > linking->batch_most)
 		most = linking->batch_most;
 	if (most > left)
@@ -222,7 +222,7 @@ cache_begin(Linking *linking)
 	DistanceCache *cache = &linking->cache;
 	MemoryBudget *budget = linking->mirror->budget;
 
-	if (linking->count < linking->rows / CACHE_SHARE)
+	if (linking->count < linking->rows / CACHE_DIVISOR)
 		return;
 	cache->bytes = (uint64_t) linking->rows * (linking->rule.degree * sizeof(float) + 1);
 	atomic_fetch_add(&budget->state, cache->bytes);
@@ -281,7 +281,7 @@ settle_deferred(Linking *linking, bool defers)
 		linking->changed[i] |= mirror->deferred[i];
 		count += (uint32_t) __builtin_popcountll(linking->changed[i]);
 	}
-	if (defers && count <= ENGINE_DEFERRED_MOST)
+	if (defers && count <= ENGINE_DEFERRED_MAX)
 	{
 		memcpy(mirror->deferred, linking->changed,
 			   ((size_t) mirror->deferred_slots / 64 + 1) * sizeof(uint64_t));
@@ -353,14 +353,14 @@ linking_threads(const CpuJob *job, CpuEngine *engine)
 
 /* Link all batches. */
 static EngineStatus
-link_all(Linking *linking, Worker *worker)
+link_all(Linking *linking, CpuWorker *worker)
 {
 	CpuJob	   *job = linking->job;
 	EngineStatus status = ENGINE_OK;
 
 	if (atomic_load(&linking->mirror->linked) > 0 &&
 		(!linking->repairs || atomic_load(&linking->mirror->nseeds) == 0))
-		status = link_renew_seeds(linking, RENEW_SHARE, false);	/* rows loaded from pages may lack
+		status = link_renew_seeds(linking, RENEW_DIVISOR, false);	/* rows loaded from pages may lack
 																 * seeds */
 	update_link_seeds(linking);
 	atomic_store(&job->watch.total, linking->count);
@@ -372,7 +372,7 @@ link_all(Linking *linking, Worker *worker)
 			break;
 		if (!linking->repairs)
 		{
-			status = link_renew_seeds(linking, RENEW_SHARE, false); /* searches run concurrently */
+			status = link_renew_seeds(linking, RENEW_DIVISOR, false); /* searches run concurrently */
 			update_link_seeds(linking);
 		}
 		link_half_check(linking);
@@ -391,7 +391,7 @@ link_all(Linking *linking, Worker *worker)
  * failure too, with what was done before.
  */
 EngineStatus
-link_run(CpuJob *job, Worker *worker)
+link_run(CpuJob *job, CpuWorker *worker)
 {
 	Mirror	   *mirror = job->entry->mirror;
 	Linking linking = {.job = job,
@@ -423,7 +423,7 @@ link_run(CpuJob *job, Worker *worker)
 	}
 	if (linking.changed != NULL)
 	{
-		result = linking.repairs ? ENGINE_OK : link_renew_seeds(&linking, REACH_SHARE, true);
+		result = linking.repairs ? ENGINE_OK : link_renew_seeds(&linking, REACH_DIVISOR, true);
 		if (linking.repairs)
 			settle_deferred(&linking, job->in.defers && status == ENGINE_OK);
 		if (result == ENGINE_OK)

@@ -101,7 +101,7 @@ typedef struct Linking
 typedef struct LinkAccess
 {
 	const Linking *linking;
-	Worker	   *worker;
+	CpuWorker	   *worker;
 } LinkAccess;
 
 /*
@@ -133,7 +133,7 @@ extern bool link_scratch_reserve(LinkScratch *scratch, uint32_t candidates, uint
  * batches if most distances have to be measured from the rows anyway; free
  * them.
  */
-extern void link_half_begin(Linking *linking, Worker *worker, int threads);
+extern void link_half_begin(Linking *linking, CpuWorker *worker, int threads);
 extern void link_half_check(Linking *linking);
 extern void link_half_end(Linking *linking);
 /* Begin a walk over the copies; measure distances; end the walk. */
@@ -157,7 +157,7 @@ extern EngineStatus link_replace_dead_seeds(Linking *linking);
  * link_connectivity.c: make every row reachable, at the end of a link that is
  * not small or of a repair of all rows.
  */
-extern EngineStatus link_connect(Linking *linking, Worker *worker);
+extern EngineStatus link_connect(Linking *linking, CpuWorker *worker);
 
 /* Record that a row has changed. */
 static inline void
@@ -167,8 +167,8 @@ link_mark_changed(Linking *linking, uint32_t slot)
 }
 
 /* Items of a batch's two phases: a row of it, a range of targets. */
-extern void link_choose_row(void *linking, uint32_t item, Worker *worker);
-extern void link_repair_row(void *linking, uint32_t item, Worker *worker);
-extern void link_update_range(void *linking, uint32_t range, Worker *worker);
+extern void link_choose_row(void *linking, uint32_t item, CpuWorker *worker);
+extern void link_repair_row(void *linking, uint32_t item, CpuWorker *worker);
+extern void link_update_range(void *linking, uint32_t range, CpuWorker *worker);
 
 #endif							/* GPUANN_ENGINE_LINK_H */

@@ -142,7 +142,7 @@ connectivity_resize(void *context, void *old, size_t size)
  * without error if there is no memory for it.
  */
 EngineStatus
-link_connect(Linking *linking, Worker *worker)
+link_connect(Linking *linking, CpuWorker *worker)
 {
 	static const ScratchAllocator allocator = {connectivity_resize, NULL};
 	LinkAccess	context = {linking, worker};
@@ -160,7 +160,7 @@ link_connect(Linking *linking, Worker *worker)
 	EngineStatus status;
 
 	if (!linking->repairs &&
-		(uint64_t) linking->count * REACH_SHARE < atomic_load(&linking->mirror->linked))
+		(uint64_t) linking->count * REACH_DIVISOR < atomic_load(&linking->mirror->linked))
 		return ENGINE_OK;
 	linking->nseeds = have < REACH_SEEDS ? have : REACH_SEEDS;
 	for (uint32_t i = 0; i < linking->nseeds; i++)

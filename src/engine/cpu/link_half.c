@@ -26,7 +26,7 @@
 									 * are measured from the original rows */
 #define NEAR_L1				8
 #define NEAR_COSINE			ROUNDING
-#define NEAR_SHARE			8		/* halves save nothing if more than this part of the distances
+#define NEAR_DIVISOR			8		/* halves save nothing if more than this part of the distances
 									 * is measured from the original rows */
 #define NEAR_MIN_MEASURED	100000	/* decided after this many distances */
 #define PREFETCH_AHEAD		12		/* prefetch distance, in copies; 8 to 16 perform alike */
@@ -110,7 +110,7 @@ copy_row(const Linking *linking, uint32_t slot, LinkScratch *scratch)
 
 /* One item of the copying phase. */
 static void
-copy_rows(void *context, uint32_t item, Worker *worker)
+copy_rows(void *context, uint32_t item, CpuWorker *worker)
 {
 	Linking    *linking = context;
 	uint32_t end =
@@ -155,7 +155,7 @@ variation_of(const Variation *variation)
  * from the origin, or in nearly one direction.
  */
 static bool
-sample_is_accurate(Linking *linking, Worker *worker)
+sample_is_accurate(Linking *linking, CpuWorker *worker)
 {
 	const Mirror *mirror = linking->mirror;
 	WideVector *wide = &worker->link.wide;
@@ -202,11 +202,11 @@ link_half_end(Linking *linking)
 }
 
 void
-link_half_begin(Linking *linking, Worker *worker, int threads)
+link_half_begin(Linking *linking, CpuWorker *worker, int threads)
 {
 	Mirror	   *mirror = linking->mirror;
 	HalfRows   *halves = &linking->halves;
-	Phase copy = {.work = copy_rows,
+	WorkerPhase copy = {.work = copy_rows,
 				  .context = linking,
 				  .count = (linking->rows + COPY_ROWS - 1) / COPY_ROWS};
 
@@ -234,7 +234,7 @@ link_half_check(Linking *linking)
 	uint64_t	measured = atomic_load(&halves->measured);
 
 	if (halves->vectors != NULL && measured >= NEAR_MIN_MEASURED &&
-		atomic_load(&halves->near) > measured / NEAR_SHARE)
+		atomic_load(&halves->near) > measured / NEAR_DIVISOR)
 		link_half_end(linking);
 }
 

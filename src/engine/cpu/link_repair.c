@@ -109,7 +109,7 @@ repair_reserve(LinkScratch *scratch, uint32_t degree, uint32_t ef)
 
 /* Choose new neighbours for one row of the batch. */
 void
-link_repair_row(void *context, uint32_t item, Worker *worker)
+link_repair_row(void *context, uint32_t item, CpuWorker *worker)
 {
 	Linking    *linking = context;
 	LinkScratch *scratch = &worker->link;

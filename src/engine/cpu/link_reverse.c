@@ -107,7 +107,7 @@ prefetch_target(const Linking *linking, uint32_t target)
 
 /* Add the reverse edges of one target. */
 static void
-update_target(Linking *linking, const BackEdge *edges, uint32_t count, Worker *worker)
+update_target(Linking *linking, const BackEdge *edges, uint32_t count, CpuWorker *worker)
 {
 	LinkScratch *scratch = &worker->link;
 	uint32_t	target = edges->target;
@@ -150,7 +150,7 @@ compare_edges(const void *left, const void *right)
  * reverse edges.
  */
 void
-link_update_range(void *context, uint32_t range, Worker *worker)
+link_update_range(void *context, uint32_t range, CpuWorker *worker)
 {
 	Linking    *linking = context;
 	BackEdge   *edges = linking->edges + linking->ranges[range];

@@ -275,7 +275,7 @@ add_candidate(LinkScratch *scratch, uint32_t *count, double distance, uint32_t s
 
 /* Choose the neighbours of one row of the batch. */
 void
-link_choose_row(void *context, uint32_t item, Worker *worker)
+link_choose_row(void *context, uint32_t item, CpuWorker *worker)
 {
 	Linking    *linking = context;
 	LinkScratch *scratch = &worker->link;

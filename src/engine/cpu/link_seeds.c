@@ -74,7 +74,7 @@ choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken
 	{
 		uint32_t	start = seed_place((uint32_t) i, rows);
 
-		for (uint32_t j = 0; j < SEED_SHARE && start + j < rows; j++)
+		for (uint32_t j = 0; j < SLOTS_PER_SEED && start + j < rows; j++)
 		{
 			uint32_t	slot = start + j;
 

@@ -144,13 +144,13 @@ list_codes(const ListBlock *block)
 }
 
 /* lists_link.c: JOB_LINK, JOB_GRAPH */
-extern EngineStatus lists_link(CpuJob *job, Worker *worker);
-extern EngineStatus lists_load(CpuJob *job, Worker *worker);
+extern EngineStatus lists_link(CpuJob *job, CpuWorker *worker);
+extern EngineStatus lists_load(CpuJob *job, CpuWorker *worker);
 
 /* lists_cooc.c: encode lists anew after a link */
-extern void lists_encode(CpuJob *job, Worker *worker);
+extern void lists_encode(CpuJob *job, CpuWorker *worker);
 
 /* lists_learn.c: JOB_TRAIN */
-extern EngineStatus lists_learn(CpuJob *job, Worker *worker);
+extern EngineStatus lists_learn(CpuJob *job, CpuWorker *worker);
 
 #endif							/* GPUANN_LISTS_H */

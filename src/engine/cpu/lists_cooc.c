@@ -185,9 +185,9 @@ encode_segment(Mirror *mirror, ListSegment *segment, const CoocSets *sets)
 	free(coded);
 }
 
-/* Phase: encode what of a list has become full. */
+/* WorkerPhase: encode what of a list has become full. */
 static void
-encode_list(void *context, uint32_t number, Worker *worker)
+encode_list(void *context, uint32_t number, CpuWorker *worker)
 {
 	CpuJob	   *job = context;
 	Mirror	   *mirror = job->entry->mirror;
@@ -211,10 +211,10 @@ encode_list(void *context, uint32_t number, Worker *worker)
 }
 
 void
-lists_encode(CpuJob *job, Worker *worker)
+lists_encode(CpuJob *job, CpuWorker *worker)
 {
 	Mirror	   *mirror = job->entry->mirror;
-	Phase		phase = {.work = encode_list, .context = job, .count = mirror->lists->count};
+	WorkerPhase		phase = {.work = encode_list, .context = job, .count = mirror->lists->count};
 
 	if (wants_words(&mirror->spec))
 		phase_run(worker, &phase,

@@ -13,13 +13,13 @@
 typedef struct Spread
 {
 	CpuJob	   *job;
-	Worker	   *worker;
+	CpuWorker	   *worker;
 	void		(*work) (void *argument, uint32_t item);
 	void	   *argument;
 } Spread;
 
 static void
-spread_item(void *context, uint32_t item, Worker *worker)
+spread_item(void *context, uint32_t item, CpuWorker *worker)
 {
 	const Spread *spread = context;
 
@@ -35,7 +35,7 @@ spread_work(void *context, void (*work) (void *argument, uint32_t item), void *a
 {
 	Spread	   *spread = context;
 	int			threads = spread->job->in.threads;
-	Phase		phase = {.work = spread_item, .context = spread, .count = count};
+	WorkerPhase		phase = {.work = spread_item, .context = spread, .count = count};
 
 	spread->work = work;
 	spread->argument = argument;
@@ -60,17 +60,17 @@ learn_bytes(const ListsTraining *training, uint32_t count)
 }
 
 /* Where the rows of a sample come from, and go. */
-typedef struct Sampling
+typedef struct CpuSampling
 {
 	const Mirror *mirror;
 	float	   *next;
-} Sampling;
+} CpuSampling;
 
 /* Copy a row into the sample, unless it is dead. */
 static bool
 take_row(void *context, uint32_t row)
 {
-	Sampling   *sampling = context;
+	CpuSampling   *sampling = context;
 
 	if (mirror_word(sampling->mirror, row) & WORD_DEAD)
 		return false;
@@ -91,7 +91,7 @@ learn_from(CpuJob *job, const ListsTraining *training, uint32_t rows, uint32_t m
 
 	if (sample != NULL && floats != NULL)
 	{
-		Sampling	sampling = {mirror, sample};
+		CpuSampling	sampling = {mirror, sample};
 
 		job->link.sampled =
 			lists_draw_sample(mirror->spec.lists.seed, rows, most, take_row, &sampling);
@@ -127,7 +127,7 @@ size_sample(CpuJob *job, const ListsTraining *training, uint32_t live, uint32_t 
 }
 
 EngineStatus
-lists_learn(CpuJob *job, Worker *worker)
+lists_learn(CpuJob *job, CpuWorker *worker)
 {
 	Mirror	   *mirror = job->entry->mirror;
 	Lists	   *lists = mirror->lists;

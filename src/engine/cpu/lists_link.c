@@ -15,8 +15,8 @@
 #include "engine/cpu/lists.h"
 
 #define PASS_FLOATS		((uint32_t) 1 << 21)
-#define PASS_LEAST		1024	/* rows of a pass */
-#define PASS_MOST		16384
+#define PASS_ROWS_MIN		1024	/* rows of a pass */
+#define PASS_ROWS_MAX		16384
 #define ENCODE_ROWS		64		/* rows that are encoded at once */
 
 /* Rows on their way into lists. */
@@ -42,7 +42,7 @@ pass_rows(const Placing *placing)
 {
 	uint32_t	rows = PASS_FLOATS / placing->mirror->spec.dims;
 
-	return rows < PASS_LEAST ? PASS_LEAST : rows > PASS_MOST ? PASS_MOST : rows;
+	return rows < PASS_ROWS_MIN ? PASS_ROWS_MIN : rows > PASS_ROWS_MAX ? PASS_ROWS_MAX : rows;
 }
 
 /* Memory for rows as floats, aligned for kernels. */
@@ -52,9 +52,9 @@ rows_alloc(uint32_t rows, uint32_t dims)
 	return aligned_alloc(WIDE_ALIGNMENT, align_up((size_t) rows * dims * sizeof(float)));
 }
 
-/* Phase: find the lists of a block of rows. */
+/* WorkerPhase: find the lists of a block of rows. */
 static void
-assign_block(void *context, uint32_t item, Worker *worker)
+assign_block(void *context, uint32_t item, CpuWorker *worker)
 {
 	Placing    *placing = context;
 	uint32_t	first = item * NEAREST_ROWS;
@@ -143,9 +143,9 @@ fill_list(Placing *placing, uint32_t number, const uint32_t *order, uint32_t cou
 	}
 }
 
-/* Phase: put the rows of a list into it. */
+/* WorkerPhase: put the rows of a list into it. */
 static void
-place_list(void *context, uint32_t item, Worker *worker)
+place_list(void *context, uint32_t item, CpuWorker *worker)
 {
 	Placing    *placing = context;
 	const Lists *lists = placing->mirror->lists;
@@ -166,7 +166,7 @@ place_list(void *context, uint32_t item, Worker *worker)
 }
 
 static int
-placing_threads(const CpuJob *job, const Worker *worker)
+placing_threads(const CpuJob *job, const CpuWorker *worker)
 {
 	return job->in.threads > 0 ? job->in.threads : worker->engine->nthreads;
 }
@@ -176,10 +176,10 @@ placing_threads(const CpuJob *job, const Worker *worker)
  * short none is, and all stay pending.
  */
 static EngineStatus
-place_pass(Placing *placing, Worker *worker)
+place_pass(Placing *placing, CpuWorker *worker)
 {
 	Mirror	   *mirror = placing->mirror;
-	Phase		phase = {.work = place_list, .context = placing};
+	WorkerPhase		phase = {.work = place_list, .context = placing};
 
 	sort_pass(placing);
 	phase.count = placing->nused;
@@ -223,7 +223,7 @@ placing_end(Placing *placing)
 
 /* All passes; returns how many rows were done in *done. */
 static EngineStatus
-place_all(Placing *placing, uint32_t total, bool assign, Worker *worker, uint32_t *done)
+place_all(Placing *placing, uint32_t total, bool assign, CpuWorker *worker, uint32_t *done)
 {
 	CpuJob	   *job = placing->job;
 	EngineStatus status = ENGINE_OK;
@@ -231,7 +231,7 @@ place_all(Placing *placing, uint32_t total, bool assign, Worker *worker, uint32_
 	*done = 0;
 	while (status == ENGINE_OK && *done < total)
 	{
-		Phase		phase = {.work = assign_block, .context = placing};
+		WorkerPhase		phase = {.work = assign_block, .context = placing};
 		uint32_t	left = total - *done;
 
 		placing->first = *done;
@@ -287,7 +287,7 @@ check_open(CpuJob *job)
  * cut short, has those that are in lists now.
  */
 EngineStatus
-lists_link(CpuJob *job, Worker *worker)
+lists_link(CpuJob *job, CpuWorker *worker)
 {
 	Mirror	   *mirror = job->entry->mirror;
 	Placing		placing = {.job = job, .mirror = mirror};
@@ -348,7 +348,7 @@ copy_numbers(const CpuJob *job, Placing *placing, EngineError *error)
 
 /* JOB_GRAPH: put slots into the lists that pages have them in. */
 EngineStatus
-lists_load(CpuJob *job, Worker *worker)
+lists_load(CpuJob *job, CpuWorker *worker)
 {
 	Placing		placing = {.job = job, .mirror = job->entry->mirror, .slots = job->in.slots};
 	EngineStatus status = check_open(job);

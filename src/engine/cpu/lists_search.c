@@ -32,7 +32,7 @@ typedef struct ListPair
 	uint32_t	places;			/* of the list, when the search began */
 } ListPair;
 
-struct ListSearch
+struct CpuListSearch
 {
 	Mirror	   *mirror;
 	Lists	   *lists;
@@ -58,7 +58,7 @@ blocks_of(uint32_t places)
 }
 
 static void
-search_free(ListSearch *search)
+search_free(CpuListSearch *search)
 {
 	for (uint32_t i = 0; search->scans != NULL && i < search->nscans; i++)
 		list_scan_end(&search->scans[i]);
@@ -73,16 +73,16 @@ search_free(ListSearch *search)
 
 /* Lists that a query probes. */
 static uint32_t
-probes_of(const ListSearch *search, const QueryTask *task)
+probes_of(const CpuListSearch *search, const QueryTask *task)
 {
 	return task->in.probes < search->lists->count ? task->in.probes : search->lists->count;
 }
 
 /* Begin the search of a leader and its group. */
-static ListSearch *
+static CpuListSearch *
 search_create(QueryTask *leader)
 {
-	ListSearch *search = calloc(1, sizeof(*search));
+	CpuListSearch *search = calloc(1, sizeof(*search));
 	uint64_t	pairs = 0;
 
 	if (search == NULL)
@@ -110,7 +110,7 @@ search_create(QueryTask *leader)
 
 /* Allocate scans: one for each query, or parts of the first. */
 static bool
-scans_begin(ListSearch *search, uint32_t parts)
+scans_begin(CpuListSearch *search, uint32_t parts)
 {
 	uint32_t	count = parts > 1 ? parts : search->count;
 	uint64_t   *places = calloc(search->count, sizeof(uint64_t));
@@ -140,7 +140,7 @@ visit_pending(void *context, uint32_t slot)
 
 /* Search the pending rows for a query. */
 static bool
-search_pending(ListSearch *search, QueryTask *task, uint32_t number)
+search_pending(CpuListSearch *search, QueryTask *task, uint32_t number)
 {
 	ExactScan	pending;
 
@@ -157,7 +157,7 @@ search_pending(ListSearch *search, QueryTask *task, uint32_t number)
 
 /* Make a query's tables. */
 static void
-prepare_query(ListSearch *search, uint32_t number)
+prepare_query(CpuListSearch *search, uint32_t number)
 {
 	uint32_t	dims = search->mirror->spec.dims;
 	float	   *vector = search->vectors + (size_t) number * dims;
@@ -174,7 +174,7 @@ prepare_query(ListSearch *search, uint32_t number)
  * inner products by product.
  */
 static void
-choose_lists(ListSearch *search, uint32_t number, const float *values, SearchResult *heap)
+choose_lists(CpuListSearch *search, uint32_t number, const float *values, SearchResult *heap)
 {
 	const Lists *lists = search->lists;
 	const float *vector = search->vectors + (size_t) number * lists->shape.dims;
@@ -208,7 +208,7 @@ choose_lists(ListSearch *search, uint32_t number, const float *values, SearchRes
 
 /* Find the lists of all queries. */
 static bool
-choose_all_lists(ListSearch *search)
+choose_all_lists(CpuListSearch *search)
 {
 	const Centroids *set = &search->lists->set;
 	size_t		stride = centroids_stride(set);
@@ -238,7 +238,7 @@ choose_all_lists(ListSearch *search)
  * query.
  */
 static bool
-sort_pairs(ListSearch *search)
+sort_pairs(CpuListSearch *search)
 {
 	uint32_t	lists = search->lists->count;
 	uint32_t   *begins = calloc((size_t) 2 * lists + 1, sizeof(uint32_t));
@@ -273,7 +273,7 @@ sort_pairs(ListSearch *search)
 
 /* Count the probes of each list, those of a group at once. */
 static void
-count_probes(const ListSearch *search)
+count_probes(const CpuListSearch *search)
 {
 	uint32_t	end;
 
@@ -296,7 +296,7 @@ prefetch_block(const Lists *lists, const ListSegment *segment, uint32_t number)
 /* One scan of a list. */
 typedef struct ListPass
 {
-	ListSearch *search;
+	CpuListSearch *search;
 	const ListPair *pairs;		/* with the list */
 	uint32_t	npairs;
 	ListScan   *only;			/* of all pairs; or NULL: each by the scan of its query */
@@ -321,7 +321,7 @@ pairs_at_once(const CoocSets *sets, uint32_t npairs)
 static void
 extend_tables(ListPass *pass, const CoocSets *sets)
 {
-	const ListSearch *search = pass->search;
+	const CpuListSearch *search = pass->search;
 
 	if (sets == NULL)
 		return;
@@ -393,7 +393,7 @@ scan_pass(const ListPass *pass, uint32_t first, uint32_t end)
  * The same for pairs with a list, each by the scan of its query, or by one scan.
  */
 static void
-scan_list(ListSearch *search, const ListPair *pairs, uint32_t npairs, uint32_t first, uint32_t end,
+scan_list(CpuListSearch *search, const ListPair *pairs, uint32_t npairs, uint32_t first, uint32_t end,
 		  ListScan *only)
 {
 	const CoocSets *sets =
@@ -412,7 +412,7 @@ scan_list(ListSearch *search, const ListPair *pairs, uint32_t npairs, uint32_t f
 
 /* Scan all lists. */
 static void
-scan_pairs(ListSearch *search)
+scan_pairs(CpuListSearch *search)
 {
 	uint32_t	end;
 
@@ -430,7 +430,7 @@ scan_pairs(ListSearch *search)
 
 /* Rank what a query's scan has chosen. */
 static void
-finish_query(ListSearch *search, uint32_t query, ListScan *scan)
+finish_query(CpuListSearch *search, uint32_t query, ListScan *scan)
 {
 	QueryTask  *task = search->tasks[query];
 	uint32_t	probes = probes_of(search, task);
@@ -460,7 +460,7 @@ end_group(QueryTask *leader, bool failed)
 
 /* Threads that the first query is worth. */
 static uint32_t
-parts_of(const ListSearch *search, uint32_t threads)
+parts_of(const CpuListSearch *search, uint32_t threads)
 {
 	uint64_t	blocks = 0;
 
@@ -475,7 +475,7 @@ parts_of(const ListSearch *search, uint32_t threads)
 uint32_t
 query_run_lists(QueryTask *leader, uint32_t threads)
 {
-	ListSearch *search = search_create(leader);
+	CpuListSearch *search = search_create(leader);
 	uint32_t	number = 0;
 	uint32_t	parts;
 	bool		ready = search != NULL;
@@ -516,7 +516,7 @@ query_run_lists(QueryTask *leader, uint32_t threads)
 void
 query_run_lists_part(QueryTask *task, uint32_t part)
 {
-	ListSearch *search = task->lists;
+	CpuListSearch *search = task->lists;
 	uint64_t	total = 0;
 	uint64_t	begin;
 	uint64_t	end;
@@ -542,7 +542,7 @@ query_run_lists_part(QueryTask *task, uint32_t part)
 void
 query_merge_lists(QueryTask *task)
 {
-	ListSearch *search = task->lists;
+	CpuListSearch *search = task->lists;
 
 	for (uint32_t part = 1; part < search->nscans; part++)
 		list_scan_merge(&search->scans[0], &search->scans[part]);

@@ -114,7 +114,7 @@ visit_pending(void *context, uint32_t slot)
 
 /* Search the graph; the results are in the worker's scratch. */
 static EngineStatus
-search_graph(QueryTask *task, Worker *worker, GraphAnswer *answer)
+search_graph(QueryTask *task, CpuWorker *worker, GraphAnswer *answer)
 {
 	const Mirror *mirror = task->entry->mirror;
 	const EngineQuery *in = &task->in;
@@ -225,7 +225,7 @@ query_scan_all(QueryTask *task)
 
 /* Run a graph query. */
 void
-query_run_graph(QueryTask *task, Worker *worker)
+query_run_graph(QueryTask *task, CpuWorker *worker)
 {
 	const EngineQuery *in = &task->in;
 	GraphAnswer answer = {0};

@@ -29,7 +29,7 @@ extern void task_free(QueryTask *task);
 /* Take the next part of a waiting query, or NULL; locked. */
 extern QueryTask *tasks_take(CpuEngine *engine, uint32_t *part);
 /* Run a part taken by tasks_take(); not locked. */
-extern void tasks_run(Worker *worker, QueryTask *task, uint32_t part);
+extern void tasks_run(CpuWorker *worker, QueryTask *task, uint32_t part);
 
 /* jobs.c */
 extern EngineStatus jobs_submit(CpuEngine *engine, const EngineJob *job, JobId *id,
@@ -44,6 +44,6 @@ extern void jobs_make_ready(CpuEngine *engine, MirrorEntry *entry);
 /* Take a mirror whose first job can run, or NULL; locked. */
 extern MirrorEntry *jobs_take(CpuEngine *engine);
 /* Run the first job of a mirror taken by jobs_take(); not locked. */
-extern void jobs_run(Worker *worker, MirrorEntry *entry);
+extern void jobs_run(CpuWorker *worker, MirrorEntry *entry);
 
 #endif							/* GPUANN_ENGINE_TASK_QUEUE_H */

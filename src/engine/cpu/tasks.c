@@ -452,7 +452,7 @@ begin_lists(CpuEngine *engine, QueryTask *task)
 
 /* Run a part taken by tasks_take(). */
 void
-tasks_run(Worker *worker, QueryTask *task, uint32_t part)
+tasks_run(CpuWorker *worker, QueryTask *task, uint32_t part)
 {
 	CpuEngine  *engine = worker->engine;
 	bool		last;

@@ -21,10 +21,10 @@ find_mirror(CpuEngine *engine, MirrorId id)
 }
 
 /* A phase that can use another helper, or NULL; locked. */
-static Phase *
+static WorkerPhase *
 phase_needing_help(CpuEngine *engine)
 {
-	for (Phase *phase = engine->phases; phase != NULL; phase = phase->next)
+	for (WorkerPhase *phase = engine->phases; phase != NULL; phase = phase->next)
 		if (phase->helpers < phase->max_helpers && atomic_load(&phase->next_item) < phase->count)
 			return phase;
 	return NULL;
@@ -43,7 +43,7 @@ spin_pause(void)
  * return.
  */
 static void
-phase_help(Worker *worker, Phase *phase)
+phase_help(CpuWorker *worker, WorkerPhase *phase)
 {
 	CpuEngine  *engine = worker->engine;
 	uint32_t	item;
@@ -64,10 +64,10 @@ phase_help(Worker *worker, Phase *phase)
  * all of its items are done.
  */
 void
-phase_run(Worker *worker, Phase *phase, int threads)
+phase_run(CpuWorker *worker, WorkerPhase *phase, int threads)
 {
 	CpuEngine  *engine = worker->engine;
-	Phase	  **place;
+	WorkerPhase	  **place;
 	uint32_t	item;
 
 	atomic_store(&phase->helpers, 0);
@@ -118,7 +118,7 @@ phase_run(Worker *worker, Phase *phase, int threads)
 
 /* Run a part of a waiting query on this worker, if there is one. */
 void
-worker_run_waiting(Worker *worker)
+worker_run_waiting(CpuWorker *worker)
 {
 	CpuEngine  *engine = worker->engine;
 	QueryTask  *task;
@@ -187,7 +187,7 @@ spin_for_query(CpuEngine *engine)
 void *
 worker_main(void *argument)
 {
-	Worker	   *worker = argument;
+	CpuWorker	   *worker = argument;
 	CpuEngine  *engine = worker->engine;
 	bool		has_spun = false;	/* has spun without result */
 	bool		searched = false;	/* the last work was a query */
@@ -198,7 +198,7 @@ worker_main(void *argument)
 		uint32_t	part;
 		MirrorEntry *entry = engine->parts_since_job >= JOB_TURN ? jobs_take(engine) : NULL;
 		QueryTask  *task = entry == NULL ? tasks_take(engine, &part) : NULL;
-		Phase	   *phase;
+		WorkerPhase	   *phase;
 
 		if (task == NULL && entry == NULL)
 			entry = jobs_take(engine);

@@ -14,7 +14,7 @@
 #endif
 
 #define BLOCK_SUMS_INLINE	static inline __attribute__((always_inline))
-#define MOST_GROUPS			256		/* whose bytes add up to less than 2^16 */
+#define MAX_GROUPS			256		/* whose bytes add up to less than 2^16 */
 
 BLOCK_SUMS_INLINE void
 lookups_portable(const unsigned char *table, const unsigned char *groups, uint32_t count,
@@ -117,9 +117,9 @@ lookups_avx2(const unsigned char *table, const unsigned char *groups, uint32_t c
 	__m256i		total[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(),
 		_mm256_setzero_si256(), _mm256_setzero_si256()};
 
-	for (uint32_t begin = 0; begin < count; begin += MOST_GROUPS)
+	for (uint32_t begin = 0; begin < count; begin += MAX_GROUPS)
 	{
-		uint32_t	end = count - begin < MOST_GROUPS ? count : begin + MOST_GROUPS;
+		uint32_t	end = count - begin < MAX_GROUPS ? count : begin + MAX_GROUPS;
 		__m256i		both[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
 		__m256i		upper[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
 
@@ -155,9 +155,9 @@ lookups_avx512(const unsigned char *table, const unsigned char *groups, uint32_t
 	__m256i		total[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(),
 		_mm256_setzero_si256(), _mm256_setzero_si256()};
 
-	for (uint32_t begin = 0; begin < count; begin += MOST_GROUPS)
+	for (uint32_t begin = 0; begin < count; begin += MAX_GROUPS)
 	{
-		uint32_t	end = count - begin < MOST_GROUPS ? count : begin + MOST_GROUPS;
+		uint32_t	end = count - begin < MAX_GROUPS ? count : begin + MAX_GROUPS;
 		uint32_t	group = begin;
 		__m512i		both[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
 		__m512i		upper[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};

@@ -48,7 +48,7 @@ columns_of(const CoocSet *set, uint32_t mask)
 uint32_t
 cooc_encode(const CoocSets *sets, const unsigned char *code, uint16_t *words)
 {
-	uint16_t	combinations[COOC_MOST_PARTS / 2];
+	uint16_t	combinations[COOC_MAX_PARTS / 2];
 	uint64_t	covered = 0;
 	uint32_t	ncombinations = 0;
 	uint32_t	count = 1;
@@ -121,7 +121,7 @@ cooc_prepare(const CoocSets *sets, const void *tables, uint32_t *extended)
 uint32_t
 cooc_block_length(const CoocSets *sets, const unsigned char *codes, size_t stride)
 {
-	uint16_t	words[COOC_MOST_WORDS];
+	uint16_t	words[COOC_MAX_WORDS];
 	uint32_t	most = 0;
 
 	for (uint32_t i = 0; i < QUANTIZER_BLOCK; i++)
@@ -137,7 +137,7 @@ void
 cooc_block_set(const CoocSets *sets, const unsigned char *codes, size_t stride, uint32_t length,
 			   uint16_t *words)
 {
-	uint16_t	row[COOC_MOST_WORDS];
+	uint16_t	row[COOC_MAX_WORDS];
 
 	for (uint32_t i = 0; i < QUANTIZER_BLOCK; i++)
 	{
@@ -168,8 +168,8 @@ cooc_gain(const CoocSets *sets, const unsigned char *codes, size_t stride, uint3
 {
 	CoocGain	gain = {.rows = rows};
 	uint32_t	longest = 0;
-	uint64_t	of_length[COOC_MOST_WORDS] = {0};
-	uint16_t	words[COOC_MOST_WORDS];
+	uint64_t	of_length[COOC_MAX_WORDS] = {0};
+	uint16_t	words[COOC_MAX_WORDS];
 	uint64_t	begin = 0;
 	uint64_t	end = 0;
 
@@ -187,7 +187,7 @@ cooc_gain(const CoocSets *sets, const unsigned char *codes, size_t stride, uint3
 		}
 	}
 	/* the longest rows first: a block is as long as its first row */
-	for (uint32_t length = COOC_MOST_WORDS; sorted && length-- > 0;)
+	for (uint32_t length = COOC_MAX_WORDS; sorted && length-- > 0;)
 		for (end += of_length[length]; begin < end; begin += QUANTIZER_BLOCK)
 			gain.padded += length * (rows - begin < QUANTIZER_BLOCK ? rows - begin : QUANTIZER_BLOCK);
 	if (rows > 0)

@@ -20,10 +20,10 @@
 
 #define COOC_SETS			256		/* of a list, unless it is said otherwise */
 #define COOC_LENGTH			3		/* items of a set */
-#define COOC_MOST_PARTS		64
-#define COOC_MOST_SETS		4096	/* 64 * 256 + 4096 * 8 words are below 2^16 */
-#define COOC_LEAST_ROWS		4000	/* of a list that `auto` encodes, */
-#define COOC_LEAST_GAIN		0.30	/* if so many of its words are saved */
+#define COOC_MAX_PARTS		64
+#define COOC_MAX_SETS		4096	/* 64 * 256 + 4096 * 8 words are below 2^16 */
+#define COOC_MIN_ROWS		4000	/* of a list that `auto` encodes, */
+#define COOC_MIN_GAIN		0.30	/* if so many of its words are saved */
 #define COOC_AUTO_PARTS		16		/* sub-spaces of codes that `auto` looks at */
 #define COOC_MINED_BLOCKS	256		/* of a list, at most, from which sets are mined */
 
@@ -52,7 +52,7 @@ typedef struct CoocMining
 	const unsigned char *codes; /* of rows, parts bytes each */
 	size_t		stride;			/* from one row to the next */
 	uint32_t	rows;
-	uint32_t	parts;			/* 3 .. COOC_MOST_PARTS */
+	uint32_t	parts;			/* 3 .. COOC_MAX_PARTS */
 	uint32_t	most;			/* sets; 0: COOC_SETS */
 	uint64_t	seed;			/* of the sample, if there are many rows */
 	CoocChoice	choice;
@@ -69,7 +69,7 @@ extern CoocSets *cooc_mine(const CoocMining *mining);
 extern size_t cooc_mine_bytes(const CoocMining *mining);
 
 /* Words of a row whose codes are all by themselves, with the word of length. */
-#define COOC_MOST_WORDS		(COOC_MOST_PARTS + 1)
+#define COOC_MAX_WORDS		(COOC_MAX_PARTS + 1)
 
 /*
  * Encode a row: the number of words that follow, columns by themselves, then
@@ -103,7 +103,7 @@ extern void cooc_block_sums(const uint32_t *extended, const uint16_t *words, uin
 static inline bool
 cooc_takes(CoocMode mode, uint32_t parts)
 {
-	return mode != COOC_OFF && parts >= COOC_LENGTH && parts <= COOC_MOST_PARTS &&
+	return mode != COOC_OFF && parts >= COOC_LENGTH && parts <= COOC_MAX_PARTS &&
 		(mode == COOC_ON || parts == COOC_AUTO_PARTS);
 }
 
@@ -111,7 +111,7 @@ cooc_takes(CoocMode mode, uint32_t parts)
 static inline uint32_t
 cooc_least_rows(CoocMode mode)
 {
-	return mode == COOC_ON ? QUANTIZER_BLOCK : COOC_LEAST_ROWS;
+	return mode == COOC_ON ? QUANTIZER_BLOCK : COOC_MIN_ROWS;
 }
 
 /* Sets are mined from every so many of a list's blocks. */
@@ -134,7 +134,7 @@ typedef struct CoocGain
 static inline bool
 cooc_pays(const CoocGain *gain)
 {
-	return gain->rows >= COOC_LEAST_ROWS && gain->gain >= COOC_LEAST_GAIN;
+	return gain->rows >= COOC_MIN_ROWS && gain->gain >= COOC_MIN_GAIN;
 }
 
 /* Rows in the order given, or (sorted) with those of equal lengths together. */

@@ -18,13 +18,13 @@
 #include "engine/quantizer/cooc.h"
 #include "engine/quantizer/random.h"
 
-#define SAMPLE_MOST		65536	/* rows */
-#define SAMPLE_LEAST	4096
-#define TRIANGLES_MOST	(1u << 26)	/* of all rows of a sample, if there are enough rows */
-#define TRIPLES_MOST	(1u << 20)	/* places for different ones; powers of two */
-#define TRIPLES_LEAST	(1u << 14)
+#define SAMPLE_MAX		65536	/* rows */
+#define SAMPLE_MIN	4096
+#define TRIANGLES_MAX	(1u << 26)	/* of all rows of a sample, if there are enough rows */
+#define TRIPLES_MAX	(1u << 20)	/* places for different ones; powers of two */
+#define TRIPLES_MIN	(1u << 14)
 #define TRIPLES_OF_ROW	64			/* places for each row of the sample */
-#define SUPPORT_LEAST	6		/* uniform codes have no triple so often */
+#define SUPPORT_MIN	6		/* uniform codes have no triple so often */
 #define SUPPORT_PART	4000	/* a set is in at least this part of the rows */
 #define LANES			8
 #define COVERED			256		/* no code */
@@ -67,9 +67,9 @@ static uint32_t
 sample_rows(const CoocMining *in)
 {
 	uint64_t	triangles = (uint64_t) in->parts * (in->parts - 1) * (in->parts - 2) / 6;
-	uint64_t	rows = TRIANGLES_MOST / triangles;
+	uint64_t	rows = TRIANGLES_MAX / triangles;
 
-	rows = rows > SAMPLE_MOST ? SAMPLE_MOST : rows < SAMPLE_LEAST ? SAMPLE_LEAST : rows;
+	rows = rows > SAMPLE_MAX ? SAMPLE_MAX : rows < SAMPLE_MIN ? SAMPLE_MIN : rows;
 	return in->rows < rows ? in->rows : (uint32_t) rows;
 }
 
@@ -89,9 +89,9 @@ edges_bytes(const CoocMining *in)
 static uint32_t
 table_places(const CoocMining *in)
 {
-	uint32_t	places = TRIPLES_LEAST;
+	uint32_t	places = TRIPLES_MIN;
 
-	while (places < TRIPLES_MOST && places < (uint64_t) sample_rows(in) * TRIPLES_OF_ROW)
+	while (places < TRIPLES_MAX && places < (uint64_t) sample_rows(in) * TRIPLES_OF_ROW)
 		places *= 2;
 	return places;
 }
@@ -100,7 +100,7 @@ size_t
 cooc_mine_bytes(const CoocMining *in)
 {
 	return columns_bytes(in) + edges_bytes(in) + table_places(in) * sizeof(Triple) +
-		65536 * sizeof(uint32_t) + COOC_MOST_SETS * sizeof(CoocSet) + sizeof(CoocSets);
+		65536 * sizeof(uint32_t) + COOC_MAX_SETS * sizeof(CoocSet) + sizeof(CoocSets);
 }
 
 /* Copy the sample, by columns. */
@@ -201,7 +201,7 @@ count_triangles(Mine *mine)
 
 	for (uint32_t row = 0; row < mine->rows && !is_stopped(mine); row++)
 	{
-		uint64_t	above[COOC_MOST_PARTS] = {0};	/* columns beyond one, with an edge to it */
+		uint64_t	above[COOC_MAX_PARTS] = {0};	/* columns beyond one, with an edge to it */
 
 		for (uint32_t b = 1; b < parts; b++)
 			for (uint32_t a = 0; a < b; a++)
@@ -336,8 +336,8 @@ cooc_mine(const CoocMining *in)
 	uint32_t   *counts = calloc(65536, sizeof(uint32_t));
 
 	mine.room = (mine.rows + LANES - 1) / LANES * LANES;
-	mine.support = mine.rows / SUPPORT_PART > SUPPORT_LEAST ? mine.rows / SUPPORT_PART
-		: SUPPORT_LEAST;
+	mine.support = mine.rows / SUPPORT_PART > SUPPORT_MIN ? mine.rows / SUPPORT_PART
+		: SUPPORT_MIN;
 	mine.columns = aligned_alloc(64, (columns_bytes(in) + 63) / 64 * 64);
 	mine.edges = calloc(edges_bytes(in), 1);
 	mine.places = table_places(in);

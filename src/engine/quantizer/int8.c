@@ -51,6 +51,6 @@ int8_train(const uint32_t *rotation, uint32_t dims, float *sample, uint32_t coun
 	}
 	for (uint32_t row = 0; row < count; row++)
 		far += is_far(sample + (size_t) row * dims, offsets, dims);
-	for (uint32_t i = 0; i < dims && far > count / INT8_FAR_SHARE; i++)
+	for (uint32_t i = 0; i < dims && far > count / INT8_FAR_DIVISOR; i++)
 		offsets[i] = 0;
 }

@@ -22,7 +22,7 @@
 #define TRAIN_ROUNDS	16
 #define TRAIN_ROWS		256		/* of a codeword, at most: more do not help */
 #define BLOCK_FLOATS	16384	/* of residuals that are encoded at once */
-#define MOST_WORDS		256		/* codewords of a sub-space */
+#define MAX_WORDS		256		/* codewords of a sub-space */
 
 static uint32_t
 words_of(const QuantizerShape *shape)
@@ -177,7 +177,7 @@ static void
 finish_code(const Quantizer *quantizer, const float *centroid, const float *residual,
 			unsigned char *code)
 {
-	float		decoded[QUANTIZER_MOST_DIMS];
+	float		decoded[QUANTIZER_MAX_DIMS];
 	CodeNumbers numbers = {0};
 	double		error;
 
@@ -370,7 +370,7 @@ pq_prepare(const Quantizer *quantizer, const float *query, void *place)
 	PqTables   *tables = place;
 	double		factor = shape->metric == METRIC_L2 ? -2 : -1;
 	double		limit = shape->bits == 8 ? UINT16_MAX : UINT8_MAX;
-	double		products[MOST_WORDS];
+	double		products[MAX_WORDS];
 	double		widest = 0;
 	double		offset = 0;
 	double		error = 0;

@@ -6,12 +6,12 @@
 
 #include "engine/quantizer/quantizer_private.h"
 
-_Static_assert(QUANTIZER_MOST_DIMS >= ENGINE_MAX_LIST_DIMS, "rows of lists have codes");
+_Static_assert(QUANTIZER_MAX_DIMS >= ENGINE_MAX_LIST_DIMS, "rows of lists have codes");
 
 bool
 quantizer_shape_valid(const QuantizerShape *shape)
 {
-	if (shape->dims < 1 || shape->dims > QUANTIZER_MOST_DIMS ||
+	if (shape->dims < 1 || shape->dims > QUANTIZER_MAX_DIMS ||
 		(shape->metric != METRIC_L2 && shape->metric != METRIC_IP &&
 		 shape->metric != METRIC_COSINE))
 		return false;

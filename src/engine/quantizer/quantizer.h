@@ -32,7 +32,7 @@
 #include "engine/quantizer/kmeans.h"
 #include "engine/quantizer/rotation.h"
 
-#define QUANTIZER_MOST_DIMS	ROTATION_MOST_DIMS
+#define QUANTIZER_MAX_DIMS	ROTATION_MAX_DIMS
 
 /* What a quantizer is made by. The codebook's bytes mean nothing without it. */
 typedef struct QuantizerShape

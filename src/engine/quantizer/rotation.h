@@ -19,7 +19,7 @@
 
 #include <stdint.h>
 
-#define ROTATION_MOST_DIMS	4096	/* engines have room for two such rows on the chip */
+#define ROTATION_MAX_DIMS	4096	/* engines have room for two such rows on the chip */
 #define ROTATION_SEED		UINT64_C(0x67707561)	/* of all rotations: nothing of an index
 													 * depends on it */
 

@@ -88,7 +88,7 @@ static void
 rotate(const Quantizer *quantizer, float *values)
 {
 	uint32_t	dims = quantizer->shape.dims;
-	float		room[QUANTIZER_MOST_DIMS];
+	float		room[QUANTIZER_MAX_DIMS];
 
 	for (uint32_t at = 0; at < rotations(&quantizer->shape); at++)
 	{
@@ -127,9 +127,9 @@ typedef struct ScalarRow
 {
 	const float *centroid;		/* NULL: the origin */
 	double		square;			/* of the residual's length */
-	float		residual[QUANTIZER_MOST_DIMS];
-	float		numbers[QUANTIZER_MOST_DIMS];	/* w */
-	float		decoded[QUANTIZER_MOST_DIMS];
+	float		residual[QUANTIZER_MAX_DIMS];
+	float		numbers[QUANTIZER_MAX_DIMS];	/* w */
+	float		decoded[QUANTIZER_MAX_DIMS];
 } ScalarRow;
 
 /* Set the whole numbers of a row's int8 code; returns the scale. */
@@ -138,17 +138,17 @@ int8_numbers(const Quantizer *quantizer, ScalarRow *row, unsigned char *code)
 {
 	uint32_t	dims = quantizer->shape.dims;
 	float		most = largest_size(row->residual, dims);
-	float		factor = most < TINY ? 0 : INT8_MOST / most;
+	float		factor = most < TINY ? 0 : INT8_CODE_MAX / most;
 
 	for (uint32_t i = 0; i < dims; i++)
 	{
 		float		number = whole(row->residual[i] * factor);
 
-		number = number > INT8_MOST ? INT8_MOST : number < -INT8_MOST ? -INT8_MOST : number;
+		number = number > INT8_CODE_MAX ? INT8_CODE_MAX : number < -INT8_CODE_MAX ? -INT8_CODE_MAX : number;
 		row->numbers[i] = number;
 		code[i] = (unsigned char) (int8_t) number;
 	}
-	return factor > 0 ? most / INT8_MOST : 0;
+	return factor > 0 ? most / INT8_CODE_MAX : 0;
 }
 
 /*
@@ -275,7 +275,7 @@ scalar_encode(const Quantizer *quantizer, const float *centroid, const float *ro
 			  unsigned char *codes)
 {
 	uint32_t	dims = quantizer->shape.dims;
-	float		rotated[QUANTIZER_MOST_DIMS];
+	float		rotated[QUANTIZER_MAX_DIMS];
 	ScalarRow	row;
 
 	row.centroid = centroid != NULL ? rotated : NULL;
@@ -376,7 +376,7 @@ void
 scalar_prepare(const Quantizer *quantizer, const float *query, void *tables)
 {
 	uint32_t	dims = quantizer->shape.dims;
-	float		rotated[QUANTIZER_MOST_DIMS];
+	float		rotated[QUANTIZER_MAX_DIMS];
 
 	memset(tables, 0, scalar_table_bytes(&quantizer->shape));
 	memcpy(rotated, query, dims * sizeof(float));

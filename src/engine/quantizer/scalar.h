@@ -8,7 +8,7 @@
 
 #include "engine/quantizer/quantizer_private.h"
 
-#define INT8_MOST		127
+#define INT8_CODE_MAX		127
 #define TINY			1e-30f	/* elements below it are taken for 0 */
 
 /*
@@ -42,7 +42,7 @@ typedef struct ScalarTables
 static inline uint32_t
 most_number(const QuantizerShape *shape)
 {
-	return shape->kind == QUANTIZER_INT8 ? INT8_MOST : (1u << shape->bits) - 1;
+	return shape->kind == QUANTIZER_INT8 ? INT8_CODE_MAX : (1u << shape->bits) - 1;
 }
 
 /* Words of a plane. */
@@ -89,7 +89,7 @@ scalar_negative(const QuantizerShape *shape, const ScalarTables *tables)
 static inline float
 int8_slack(const QuantizerShape *shape, const ScalarTables *tables, float base, float scale)
 {
-	float		most = scale * INT8_MOST;	/* the decoded row's largest element */
+	float		most = scale * INT8_CODE_MAX;	/* the decoded row's largest element */
 	float		lengths = tables->length;
 	float		slack;
 

@@ -15,7 +15,7 @@
 
 #include "engine/quantizer/train_threads.h"
 
-#define MOST_HELPERS	1024
+#define MAX_HELPERS	1024
 
 /* Items that several threads take. */
 typedef struct Items
@@ -45,7 +45,7 @@ struct TrainThreads
 	uint32_t	inside;			/* helpers that are at them */
 	bool		over;
 	uint32_t	started;
-	pthread_t	helpers[MOST_HELPERS];
+	pthread_t	helpers[MAX_HELPERS];
 };
 
 static void
@@ -159,7 +159,7 @@ train_threads_begin(int count, void (*work) (const TrainControl *control, void *
 
 	if (threads == NULL)
 		return NULL;
-	threads->most = count > MOST_HELPERS ? MOST_HELPERS : count > 1 ? (uint32_t) count - 1 : 0;
+	threads->most = count > MAX_HELPERS ? MAX_HELPERS : count > 1 ? (uint32_t) count - 1 : 0;
 	threads->work = work;
 	threads->arg = arg;
 	threads->control = (TrainControl) {spread_items, is_stopped, threads};

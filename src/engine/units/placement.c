@@ -43,10 +43,10 @@ compare_ranked(const void *a, const void *b)
 static bool
 check_spec(const PlacementSpec *spec, EngineError *error)
 {
-	if (spec->units < 1 || spec->units > UNITS_MOST)
+	if (spec->units < 1 || spec->units > UNITS_MAX)
 	{
 		engine_error(error, ENGINE_INVALID, "%u units are not between 1 and %u", spec->units,
-					 UNITS_MOST);
+					 UNITS_MAX);
 		return false;
 	}
 	for (uint32_t i = 0; i < spec->nlists; i++)
@@ -247,7 +247,7 @@ sort_by_load(const UnitPlacement *placement, uint32_t *units, uint32_t count)
 static void
 pour(UnitPlacement *placement, const ListUnits *at, double work)
 {
-	uint32_t	units[UNITS_MOST];
+	uint32_t	units[UNITS_MAX];
 	uint32_t	level = 1;
 
 	memcpy(units, at->units, at->count * sizeof(uint32_t));

@@ -12,7 +12,7 @@
 
 #include "engine/engine.h"
 
-#define UNITS_MOST			1024
+#define UNITS_MAX			1024
 #define NO_UNIT				0xFFFFFFFFu
 #define PLACEMENT_STEP		0.02	/* by which the threshold is raised */
 
@@ -50,7 +50,7 @@ typedef struct PlacementSpec
 {
 	const ListLoad *lists;
 	uint32_t	nlists;
-	uint32_t	units;			/* 1 .. UNITS_MOST */
+	uint32_t	units;			/* 1 .. UNITS_MAX */
 	uint64_t	capacity;		/* bytes of a unit; 0: no limit */
 	CopyRule	copies;
 	bool		(*interrupted) (void *context); /* polled at least once per list: true cancels; or

@@ -23,7 +23,7 @@
 #define GATHER_SEEN 2048u  /* places: GATHER_MAX, 2 x 200 dead ones, and what a few rows more
 						    * bring */
 #define GATHER_AHEAD 4u	   /* dead rows read at a time */
-#define REPAIR_DIVISOR 2u	   /* a row that finds fewer than degree / this is repaired again behind a
+#define REPAIR_DIVISOR 2u  /* a row that finds fewer than degree / this is repaired again behind a
 						    * walk */
 
 /* --- which rows ----------------------------------------------------------- */

@@ -13,10 +13,10 @@
 #include "cuda/query/cuda_engine.h"
 #include "cuda/query/query_fast.h"
 
-#define LOOKAHEAD 4u		 /* queries */
-#define MIN_BATCH_QUERIES 64u		 /* graph searches that are worth a batch of their own, */
+#define LOOKAHEAD 4u			/* queries */
+#define MIN_BATCH_QUERIES 64u	/* graph searches that are worth a batch of their own, */
 #define SHARE_BYTES (64u << 10) /* if their vectors are so long together */
-#define FREE_TASKS 16384u	 /* tasks kept for later queries */
+#define FREE_TASKS 16384u		/* tasks kept for later queries */
 #ifdef EMULATED
 #define FEW_MIN 32u /* so that small tables are searched by their graph */
 #else

@@ -23,7 +23,7 @@ my $watch = PgSession->new($node);
 foreach my $name ('q', 'a', 'b', 'c')
 {
 	$node->safe_psql('postgres', "SET gpuann.server = off; CREATE TABLE $name (id int, v vector($dims));
-		INSERT INTO $name SELECT i, vec(i, $dims) FROM generate_series(1, 500) i;
+		INSERT INTO $name SELECT i, vec(i, $dims) FROM generate_series(1, 2500) i;
 		CREATE INDEX ${name}_v ON $name USING gpuann (v vector_l2_ops)");
 }
 ok(await_server($node), 'the server runs');

@@ -54,6 +54,8 @@ is(figure($node, "fallback_no_gpu || ' ' || ($failures)"), '1 0', 'which is coun
 like(figure($node, "state || ': ' || reason"), qr/^none: no usable GPU/, 'the index has no mirror, and the view says why');
 is(status($node, "mirrors_ready + mirrors_loading + memory_used"), 0, 'nothing is held in memory');
 is(log_count($node, qr/is searched in its pages/), 0, 'no scan is logged as a failure');
+# The launcher logs it, once it has seen the server's end.
+await('the log has it', sub { log_count($node, qr/LOG:  no usable GPU is found/) >= 1 }, 60);
 is(log_count($node, qr/LOG:  no usable GPU is found/), 1, 'the log says once that there is no GPU,');
 is(log_count($node, qr/HINT:  gpuann\.engine = 'cpu' asks for a server on CPU threads/), 1, 'and what asks for a server all the same');
 
@@ -108,6 +110,7 @@ unlink $gpu;
 kill 'KILL', server_pid($node);
 ok(no_gpu(), 'one that disappears with its server leaves no server');
 is(ask(85), "85\npages no_gpu", 'and the pages answer');
+await('the log has it again', sub { log_count($node, qr/LOG:  no usable GPU is found/) >= 3 }, 60);
 is(log_count($node, qr/LOG:  no usable GPU is found/), 3, 'each time that none is found any more the log says so, once');
 
 $node->restart;

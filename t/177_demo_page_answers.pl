@@ -106,7 +106,8 @@ foreach my $asked ([ 'package=gimp', 'packages', 1 ], [ 'question=1', 'queries',
 
 	is(join(' ', map { $_->{method} } @{ $found->{paths} }), 'server pages exact', "$key: by all paths");
 	is("$path{server}{answered} $path{server}{engine}", 'server ' . engine(), "$key: by the server");
-	is("$path{pages}{answered} $path{pages}{reason}", 'pages off', "$key: by the pages");
+	# Of so few rows comparing all may be cheaper than a search.
+	like("$path{pages}{answered} $path{pages}{reason}", qr/^(pages|exact) off$/, "$key: by the pages");
 	is($path{exact}{answered}, 'table', "$key: by the table, without a scan of the index");
 	foreach my $method (qw(server pages exact))
 	{

@@ -30,7 +30,9 @@ sub goes_to_pages
 
 	foreach my $plan_node ('on', 'off')
 	{
-		my $sql = ($table eq 'here' ? $temporary : '') . "SET enable_seqscan = off; SET enable_sort = off; SET gpuann.plan_node = $plan_node; $settings";
+		# In strict order so few rows are searched, too; else all are compared, which is cheaper.
+		my $sql = ($table eq 'here' ? $temporary : '') . "SET enable_seqscan = off; SET enable_sort = off; SET gpuann.iterative_scan = strict_order;
+			SET gpuann.plan_node = $plan_node; $settings";
 		my $ask = "SELECT id FROM $table ORDER BY v <-> '[77,0,0]' LIMIT 1";
 		my ($rc, $out, $err) = $node->psql('postgres', "$sql; SET gpuann.fallback = notice; $ask; SELECT path, fallback_reason FROM gpuann_last_scan()");
 

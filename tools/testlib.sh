@@ -169,7 +169,7 @@ run_tests_only() {
 	echo "$status $((SECONDS - began))" >"$log.status"
 }
 
-# Count what run_tests_only has run as group $2, which prints what $1 understands.
+# Count what run_tests_only or run_tap_only has run as group $2, which prints what $1 understands.
 count_tests() {
 	local log status=99 took=0 before=$failed counted=$((passed + failed + skipped))
 
@@ -205,20 +205,13 @@ run_tap_only() {
 		cp -r "$GPUANN_WORK/tap/$name/tmp_check/log" "$TEST_LOGS/$name.clusters" 2>/dev/null || true
 	fi
 	rm -rf "$GPUANN_WORK/tap/$name"
-	echo "$status $((SECONDS - began))" >"$TEST_LOGS/$name.status"
+	echo "$status $((SECONDS - began))" >"$TEST_LOGS/$name.log.status"
 }
 
 # Count what run_tap_only has run as group $1.
 count_tap() {
-	local name status=99 took=0 before=$failed counted=$((passed + failed + skipped))
-
-	name=$(file_name "$1")
-	read -r status took <"$TEST_LOGS/$name.status" || true
-	rm -f "$TEST_LOGS/$name.status"
-	count_lines "$1" < <(tap_to_lines <"$TEST_LOGS/$name.log")
-	judge_run "$1" "$status" "$before" "$counted" "$TEST_LOGS/$name.log"
-	count_reports "$TEST_REPORTS/$name" "$1"
-	printf '%6d s %s\n' "$took" "$1"
+	count_tests tap_to_lines "$1"
+	count_reports "$TEST_REPORTS/$(file_name "$1")" "$1"
 }
 
 # Run the TAP tests in file $2 as group $1.

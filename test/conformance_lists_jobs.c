@@ -378,7 +378,6 @@ lists_searched_beside_first_links(void)
 		JobProgress progress;
 		JobId		trained;
 		JobId		linked;
-		uint32_t	done = 0;
 
 		world_append(world, 600);
 		for (uint32_t i = 0; i < FLIGHT; i++)
@@ -386,13 +385,7 @@ lists_searched_beside_first_links(void)
 							world_vector(world, random_below(world->rows)));
 		trained = start_job(&train);
 		linked = start_job(&link);
-		queries_submit(queries, FLIGHT);
-		while (done < FLIGHT)
-		{
-			EngineQuery *completed[16];
-
-			done += queries_poll(completed, 16);
-		}
+		queries_run(queries, FLIGHT);
 		must(end_job(trained, &progress), &progress.error, "train");
 		must(end_job(linked, &progress), &progress.error, "link");
 		ops->job_release(engine, linked);

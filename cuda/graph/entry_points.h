@@ -46,7 +46,7 @@
 							  * tables are as a rule more */
 #define ROWS_OF_ENTRY 64u	 /* and an entry for so many rows, */
 #endif
-#define ENTRIES_MAX 65536u /* up to so many */
+#define ENTRIES_MAX 65536u /* at most */
 #define ENTRY_CHOICES 8u	/* pivots whose lists an entry may be in */
 
 /*

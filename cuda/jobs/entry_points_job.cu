@@ -6,14 +6,13 @@
 #include "cuda/jobs/entry_points_job.h"
 #include "cuda/memory/mirror_seeds.h"
 
-#define RELINKED_DIVISOR 4u /* lists are made again when one linked row in so many is new */
+#define RELINKED_DIVISOR 4u /* lists are rebuilt when 1 / this of the linked rows is new */
 #ifdef EMULATED
 #define MIN_SAMPLE 128u /* entries of a link's lists, at least: fewer are no better than seeds */
 #else
 #define MIN_SAMPLE 512u
 #endif
-#define LINKED_DIVISOR 4u	  /* of the rows linked so far, one in so many is an entry of a link's
-						   * lists */
+#define LINKED_DIVISOR 4u	  /* 1 / this of the rows linked so far are entries of a link's lists */
 
 uint64_t
 entry_points_sum(const uint32_t *seeds, uint32_t nseeds)

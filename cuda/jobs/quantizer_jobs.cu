@@ -19,7 +19,7 @@
 #include "cuda/jobs/quantizer_jobs.h"
 #include "cuda/memory/mirror_seeds.h"
 
-#define BAD_MAX 20u	   /* one sampled row in so many may be served badly */
+#define BAD_MAX 20u	   /* 1 / this of the sampled rows may be served badly */
 #define ROTATED_FROM 64u   /* linked rows before codes are rotated */
 
 static bool

@@ -20,9 +20,9 @@
 #ifdef EMULATED
 #define FEW_MIN 32u /* so that small tables are searched by their graph */
 #else
-#define FEW_MIN 2048u	 /* rows that pass a filter: so many, or one in */
+#define FEW_MIN 2048u	 /* rows that pass a filter: this many, or */
 #endif
-#define FEW_DIVISOR 64u	 /* so many, are searched exactly */
+#define FEW_DIVISOR 64u	 /* 1 / this of all, are searched exactly */
 #define BUSY_US 10000u	   /* queries are about so long after the last came */
 #define KEPT_VECTOR 65536u /* bytes of a vector's memory that is kept with them */
 

@@ -409,9 +409,9 @@ clauses_to_test(const RelOptInfo *rel, Oid index, List *clauses)
 }
 
 /*
- * Whether columns that are only for order reach nobody who reads them. What is
- * marked as such in the plan of a scan has come there from the top of the
- * query: nodes in between have one target list with the scan.
+ * Whether no plan node reads resjunk columns of the scan's target list. One
+ * that is marked resjunk there was in the query's target list: nodes in between
+ * have the same one.
  */
 static bool
 is_junk_unused(const PlannerInfo *root, const RelOptInfo *rel, NodeKind kind)

@@ -159,8 +159,8 @@ collect_slots(Linking *linking)
 static uint32_t
 largest_batch(const Linking *linking)
 {
-	uint32_t most =
-		linking->rows / LARGE_BATCH_DIVISOR < BATCH_MAX ? linking->rows / LARGE_BATCH_DIVISOR : BATCH_MAX;
+	uint32_t	large = linking->rows / LARGE_BATCH_DIVISOR;
+	uint32_t	most = large < BATCH_MAX ? large : BATCH_MAX;
 
 	return linking->repairs || most < BATCH_SMALL ? BATCH_SMALL : most;
 }

@@ -23,7 +23,7 @@
 #define COOC_MAX_PARTS		64
 #define COOC_MAX_SETS		4096	/* 64 * 256 + 4096 * 8 words are below 2^16 */
 #define COOC_MIN_ROWS		4000	/* of a list that `auto` encodes, */
-#define COOC_MIN_GAIN		0.30	/* if so many of its words are saved */
+#define COOC_MIN_GAIN		0.30	/* the share of its words that is saved */
 #define COOC_AUTO_PARTS		16		/* sub-spaces of codes that `auto` looks at */
 #define COOC_MINED_BLOCKS	256		/* of a list, at most, from which sets are mined */
 

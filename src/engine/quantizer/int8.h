@@ -27,7 +27,7 @@
 #include "engine/quantizer/rotation.h"
 
 #define INT8_SAMPLE		256u	/* rows that offsets are made of, at most */
-#define INT8_FAR_DIVISOR	20u		/* of these, one in so many may be much shorter than the offsets */
+#define INT8_FAR_DIVISOR	20u		/* 1 / this of these may be much shorter than the offsets */
 #define INT8_FAR		1e15f	/* a row with an element this far from its offset has no code, and is
 								 * far from all */
 #define INT8_NEAR		1e-15f	/* one with none this far lies on the offsets */

@@ -233,9 +233,15 @@ sub follows
 	right_after($node, $what);
 }
 
+# The engine holds what is asked of it until a session waits, lest the worker has linked all rows by itself before.
 my $put = put_by_server();
+faults('hold_link=1');
 fill_rows($node, 10001, 12000, $dims);
-cmp_ok($session->rows("SELECT gpuann_link('items_v')"), '>', 0, 'a session has the worker link');
+$session->send("SELECT gpuann_link('items_v')");
+ok(await_held('the worker waits'), 'the worker waits for the engine');
+ok(!$session->is_done(0.5), 'a session waits for the worker');
+faults('');
+cmp_ok($session->receive->{rows}[0], '>', 0, 'a session has the worker link');
 await_linked('gpuann_link');
 cmp_ok(put_by_server() - $put, '>=', 1999, 'the server has assigned them');
 follows('gpuann_link');

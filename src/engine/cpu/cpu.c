@@ -319,7 +319,7 @@ lock_mirror(CpuEngine *engine, MirrorId id, EngineError *error)
 	MirrorEntry *entry;
 
 	pthread_mutex_lock(&engine->lock);
-	entry = find_mirror(engine, id);
+	entry = entry_find(engine, id);
 	if (entry != NULL)
 		return entry;
 	pthread_mutex_unlock(&engine->lock);

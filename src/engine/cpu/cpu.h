@@ -172,9 +172,6 @@ struct CpuWorker
 	LinkScratch link;
 };
 
-/* Run a part of a waiting query on this worker, if there is one. */
-extern void worker_run_waiting(CpuWorker *worker);
-
 /*
  * Run a phase on the calling worker and up to threads - 1 others; returns when
  * all of its items are done.

@@ -20,8 +20,6 @@
 #define CHUNK_MIN_SHIFT		6		/* a chunk has whole words of the pending map */
 #define CHUNK_MAX_SHIFT		16
 #define TABLE_PAGE			4096
-#define HUGE_PAGE			((size_t) 2 << 20)	/* searches access memory randomly: fewer TLB
-												 * misses */
 #define PREFETCH_AHEAD		12		/* prefetch distance, in vectors */
 #define YIELD_ROWS			256		/* rows that a job copies between checks for waiting queries */
 
@@ -107,14 +105,6 @@ table_free(void *table, size_t bytes)
 {
 	if (table != NULL)
 		munmap(table, bytes);
-}
-
-/* Bytes in use, of all kinds. */
-uint64_t
-budget_used(MemoryBudget *budget)
-{
-	return atomic_load(&budget->vectors) + atomic_load(&budget->graph) +
-		   atomic_load(&budget->norms) + atomic_load(&budget->state);
 }
 
 /* Add a number of chunks, which may be negative, to the budget. */
@@ -274,18 +264,6 @@ mirror_bytes(const Mirror *mirror)
 		   (mirror->lists != NULL ? lists_bytes(mirror->lists) : 0);
 }
 
-void *
-mirror_memory(size_t bytes)
-{
-	void	   *memory;
-
-	if (posix_memalign(&memory, bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGNMENT, bytes) != 0)
-		return NULL;
-	if (bytes >= HUGE_PAGE)
-		(void) madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
-	return memory;
-}
-
 /*
  * Allocate one chunk, zeroed. Graph rows are initialized when slots are
  * published.
@@ -433,19 +411,6 @@ mirror_read_row(const Mirror *mirror, uint32_t slot, uint32_t rows, uint32_t *ne
 			neighbours[count++] = neighbour;
 	}
 	return count;
-}
-
-/*
- * Replace a graph row. A concurrent reader may see a mixture of old and new
- * neighbours, all of which are valid.
- */
-void
-mirror_write_row(const Mirror *mirror, uint32_t slot, const uint32_t *neighbours, uint32_t count)
-{
-	_Atomic uint32_t *row = mirror_row(mirror, slot);
-
-	for (uint32_t i = 0; i < mirror->spec.degree; i++)
-		atomic_store_explicit(&row[i], i < count ? neighbours[i] : NO_SLOT, memory_order_relaxed);
 }
 
 static void

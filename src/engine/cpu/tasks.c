@@ -86,7 +86,7 @@ task_create(CpuEngine *engine, EngineQuery *query)
 	task->in.exclude = NULL;
 	task->in.filter = NULL;
 	task->submitted_us = monotonic_us();
-	task->entry = find_mirror(engine, query->mirror);
+	task->entry = entry_find(engine, query->mirror);
 	if (task->entry == NULL)
 	{
 		task->status = ENGINE_NOT_FOUND;
@@ -316,7 +316,7 @@ task_publish(CpuEngine *engine, QueryTask *task)
 	tasks_append(&engine->completed, task);
 	engine->queries--;
 	if (--entry->queries == 0)
-		jobs_make_ready(engine, entry);
+		entry_make_ready(engine, entry);
 	if (engine->queries == 0)
 		pthread_cond_broadcast(&engine->done);
 	pthread_mutex_unlock(&engine->lock);
@@ -482,4 +482,21 @@ tasks_run(CpuWorker *worker, QueryTask *task, uint32_t part)
 	else
 		query_merge_exact(task);
 	task_complete(engine, task);
+}
+
+/* Run a part of a waiting query on this worker, if there is one. */
+void
+tasks_run_waiting(CpuWorker *worker)
+{
+	CpuEngine  *engine = worker->engine;
+	QueryTask  *task;
+	uint32_t	part;
+
+	if (atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) == 0)
+		return;
+	pthread_mutex_lock(&engine->lock);
+	task = tasks_take(engine, &part);
+	pthread_mutex_unlock(&engine->lock);
+	if (task != NULL)
+		tasks_run(worker, task, part);
 }

@@ -419,13 +419,6 @@ extern void scan_batch_ask_several(IndexScanDesc *scans, uint32 count, FirstAnsw
  */
 extern bool scan_first_query(IndexScanDesc desc, ServerQuery *query);
 
-/*
- * Take the answer that was asked for before the scan began, if its query is the
- * one that the scan has now.
- */
-extern bool scan_batch_has(GpuannScan *scan, const ServerQuery *query, ServerAnswer *answer,
-						   uint64 *changes);
-
 /* Read the metapage, unless that was done: before pages are searched. */
 extern void scan_read_meta(GpuannScan *scan);
 

@@ -159,20 +159,3 @@ scan_batch_ask_several(IndexScanDesc *scans, uint32 count, FirstAnswer **first)
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(memory);
 }
-
-bool
-scan_batch_has(GpuannScan *scan, const ServerQuery *query, ServerAnswer *answer, uint64 *changes)
-{
-	FirstAnswer *first = scan->first;
-
-	if (first == NULL || !first->set || scan->answered || query->beyond.set ||
-		query->method != first->query.method || query->k != first->query.k ||
-		query->ef != first->query.ef || query->probes != first->query.probes ||
-		query->rerank != first->query.rerank || scan->mirror.entry != first->mirror.entry ||
-		scan->mirror.generation != first->mirror.generation)
-		return false;
-	*answer = first->answer;
-	*changes = first->changes;
-	first->set = false;
-	return true;
-}

@@ -171,6 +171,27 @@ answer_is_full(const ServerQuery *query, const ServerAnswer *server, uint32 list
 }
 
 /*
+ * Take the answer that was asked for before the scan began, if its query is the
+ * one that the scan has now.
+ */
+static bool
+take_first_answer(GpuannScan *scan, const ServerQuery *query, ServerAnswer *answer, uint64 *changes)
+{
+	FirstAnswer *first = scan->first;
+
+	if (first == NULL || !first->set || scan->answered || query->beyond.set ||
+		query->method != first->query.method || query->k != first->query.k ||
+		query->ef != first->query.ef || query->probes != first->query.probes ||
+		query->rerank != first->query.rerank || scan->mirror.entry != first->mirror.entry ||
+		scan->mirror.generation != first->mirror.generation)
+		return false;
+	*answer = first->answer;
+	*changes = first->changes;
+	first->set = false;
+	return true;
+}
+
+/*
  * Ask the server, and search the list entries that its mirror had not seen.
  * False: take the page path.
  */
@@ -190,7 +211,7 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	bool		full;
 
 	source_plan_query(scan->query.index, scan->format, &query, &lists);
-	if (!scan_batch_has(scan, &query, &server, &changes))
+	if (!take_first_answer(scan, &query, &server, &changes))
 		why = client_search(scan->mirror, &query, &server);
 	full = answer_is_full(&query, &server, lists);
 	if (why == FALLBACK_NONE && !search_unseen(scan, &server, full, range, &pending))

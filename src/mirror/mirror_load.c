@@ -468,7 +468,7 @@ release_list_counts(const MirrorSlice *slice)
 {
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	if (mirror_is_generation(slice->entry, slice->generation))
-		list_counts_release(slice->entry);
+		mirror_release_counts(slice->entry);
 	LWLockRelease(gpuann_mirror_lock());
 }
 

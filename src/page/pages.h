@@ -378,10 +378,10 @@ extern bool format_compute_lists(IndexFormat *format, const GpuannTypeInfo *info
 extern const IndexFormat *index_format(Relation index);
 
 /*
- * The same for the planner: NULL, and no error, if the metapage is damaged or
- * of another version. Until such an index is built anew other plans answer.
+ * Cache the format of a metapage that was read. False, and nothing is cached:
+ * it is damaged or of another version.
  */
-extern const IndexFormat *peek_format(Relation index);
+extern bool index_cache_format(Relation index, const MetaPage *meta);
 
 /*
  * Other values cached in rd_amcache: the nonce as read last, and a hint for the
@@ -511,6 +511,13 @@ extern void check_snapshot_age(Relation index, Snapshot snapshot);
  * this kind. InvalidBuffer, and no error: it is not, or is damaged.
  */
 extern Buffer peek_page(Relation index, BlockNumber blocks, BlockNumber block, PageKind kind);
+
+/*
+ * index_format() for the planner: NULL, and no error, if the metapage is
+ * damaged or of another version. Until such an index is built anew other plans
+ * answer.
+ */
+extern const IndexFormat *peek_format(Relation index);
 
 /*
  * Copy the vector of a slot, if the slot is live and its pages are whole.

@@ -20,7 +20,7 @@
 
 static explain_per_node_hook_type prev_explain_node = NULL;
 
-/* One line, for a person. */
+/* One line, for text formats. */
 static void
 explain_text(const LastScan *stats, ExplainState *es)
 {
@@ -38,7 +38,7 @@ explain_text(const LastScan *stats, ExplainState *es)
 	appendStringInfoChar(es->str, '\n');
 }
 
-/* The same for a program. */
+/* The same as properties, for other formats. */
 static void
 explain_properties(const LastScan *stats, ExplainState *es)
 {

@@ -22,10 +22,10 @@
 #define RANKED_AT_ONCE	16
 #define PQ_RERANK		20		/* rows compared for each wanted, by estimates: bounds of pq exclude
 								 * few (bench/results/lists-2-cores.md) */
-#define PQ_TRAINED		16		/* rows for each codeword without which these say little */
+#define PQ_TRAINED		16		/* with fewer rows per codeword these are not meaningful */
 #define FIRST_ROOM		1024	/* rows that memory is allocated for at first */
 #define PAGE_ENTRIES	(GPUANN_PAYLOAD / sizeof(PostingEntry))
-#define COSINE_SLACK	1e-6	/* of lengths that were made one in single precision */
+#define COSINE_SLACK	1e-6	/* of vectors normalised in single precision */
 
 /* A row that may be among the nearest. */
 typedef struct ListCandidate
@@ -50,7 +50,7 @@ typedef struct ListSearch
 	ListCandidate *candidates;
 	uint32		count;
 	uint32		allocated;
-	uint32		room;			/* they are ranked when there are so many */
+	uint32		room;			/* ranked when it has this many */
 	uint32		most_ranked;	/* of those, by their estimates; 0: as many as their bounds leave
 								 * open */
 
@@ -252,8 +252,8 @@ entries_taken(void *context)
 /* ---- a round ---- */
 
 /*
- * The pending rows, exactly. They come first: what is not pending any more then
- * is in a list.
+ * The pending rows, exactly. They are searched first: a row that is no longer
+ * pending by then is in a list.
  */
 static void
 take_pending(ListSearch *search, PageAnswer *answer)

@@ -1,13 +1,13 @@
 /*
  * page_exact.c
- *		Exact searches over pages: of the whole index, of a part of the pending
- *		list; and every row in any order.
+ *		Exact searches over pages: of the whole index or of a part of the
+ *		pending list; and all rows in any order.
  *
- * Node pages say which slots are live; their vectors are then read in the order
- * in which they lie, each page once, and distances are computed in place. One
- * content lock is held at a time. A slot that dies or is reused in between is
- * found out when its row is emitted, by its version. Most rows are turned away
- * by their fast distance, as in the engine's exact search.
+ * Node pages say which slots are live; their vectors are then read in physical
+ * order, each page once, and distances are computed in place. One content lock
+ * is held at a time. A slot that dies or is reused in between is detected by
+ * its version when its row is emitted. Most rows are rejected by their fast
+ * distance, as in the engine's exact search.
  */
 #include "postgres.h"
 
@@ -21,7 +21,7 @@
 
 #define FIRST_ROOM	1024
 #define CHOSEN_SLOTS 4096		/* slots of a search of chosen ones that are collected at a time */
-#define MIN_AHEAD	64			/* slots whose vectors are worth being asked for beforehand */
+#define MIN_AHEAD	64			/* fewest slots whose vectors are read ahead */
 
 /* An exact search under way. */
 typedef struct ExactSearch
@@ -35,14 +35,14 @@ typedef struct ExactSearch
 	uint32		count;
 	void	   *vector;			/* a copy of one that crosses pages */
 	ReadAhead  *ahead;			/* of their pages; NULL: they are read one by one */
-	uint32		ahead_next;		/* slots[ahead_next ..) are still to be asked for, */
-	uint32		ahead_left;		/* after so many bytes of the one before, */
-	VectorPlace ahead_place;	/* from here on; */
-	BlockNumber ahead_last;		/* asked for last */
+	uint32		ahead_next;		/* slots[ahead_next ..) are to be read ahead, */
+	uint32		ahead_left;		/* and this many bytes of the one before, */
+	VectorPlace ahead_place;	/* which are here */
+	BlockNumber ahead_last;		/* the block named last */
 	Buffer		buffer;			/* the vector page that is locked, ... */
 	BlockNumber locked;			/* ... and its block */
-	float	   *wide;			/* the query in single precision; NULL: fast distances turn nothing
-								 * away */
+	float	   *wide;			/* the query in single precision; NULL: fast distances reject
+								 * nothing */
 	double		relative;		/* their error */
 	double		absolute;
 	SearchResult *heap;			/* the nearest so far, farthest first */
@@ -52,8 +52,8 @@ typedef struct ExactSearch
 } ExactSearch;
 
 /*
- * The distance kernels of an index. Asking the processor what it has is slow on
- * virtual machines, so it is asked once.
+ * The distance kernels of an index. CPUID is slow on virtual machines, so it is
+ * executed once.
  */
 const DistanceKernels *
 page_kernels(const IndexFormat *format)
@@ -115,9 +115,9 @@ exact_offer(ExactSearch *search, uint32 slot, uint32 version, double distance)
 }
 
 /*
- * Whether the fast distance of a slot alone shows that it is none of the
- * nearest, or after the upper bound; it is counted then. That there are more
- * may be said of a row that is a little after the bound.
+ * Whether the fast distance of a slot suffices to reject it: it is after the
+ * upper bound, or not among the nearest. Counts it as visited. A row slightly
+ * after the bound may set `more`.
  */
 static inline bool
 turned_away(ExactSearch *search, uint32 slot, const void *vector)
@@ -303,7 +303,7 @@ exact_begin(ExactSearch *search, const PageQuery *query, const ExactRange *range
 }
 
 /*
- * End: what was kept becomes the answer.
+ * End: make the answer of the rows kept.
  */
 static void
 exact_end(ExactSearch *search)
@@ -507,7 +507,7 @@ page_listed_search(const PageQuery *query, const uint32 *slots, uint32 count,
 }
 
 /*
- * Exact distances of slots that somebody chose.
+ * Exact distances of slots that the caller chose.
  */
 void
 page_chosen_search(const PageQuery *query, NextSlots next, void *state, const ExactRange *range,

@@ -26,7 +26,7 @@
 
 #define SAMPLE_OF_LIST	64		/* rows that centroids are trained on, for each list */
 #define SAMPLE_OF_CODEWORD	64	/* the same for codewords of pq */
-#define MIN_SAMPLE	10000
+#define MIN_SAMPLE		10000
 #define CHUNK_ROWS		16384	/* rows assigned at once, at most */
 #define ITEM_ROWS		64		/* ... by a thread: all wait for the last */
 

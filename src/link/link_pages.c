@@ -19,13 +19,13 @@
 #include "engine/connectivity.h"
 #include "engine/select.h"
 
-#define BATCH_ROWS_MAX			1024
-#define BATCH_ROWS_MIN			16
+#define BATCH_ROWS_MAX		1024
+#define BATCH_ROWS_MIN		16
 #define SLICE_BATCH			64		/* rows of a batch, if the pass has a time limit */
 #define MATES				64		/* number of nearest rows of its own batch that are candidates
 									 * of a row */
-#define RENEW_DIVISOR			20		/* divisor: between batches, seeds are renewed when the
-										 * graph has grown by 1/20 */
+#define RENEW_DIVISOR		20		/* divisor: between batches, seeds are renewed when the graph
+									 * has grown by 1/20 */
 
 /*
  * Maximum number of candidates of one row: results of the search, nearest and
@@ -82,7 +82,7 @@ typedef struct SeedSample
 static PageLinkBatch *
 make_batch(GraphEdits *edits, const IndexFormat *format, Size memory)
 {
-	PageLinkBatch	   *batch = palloc0(sizeof(PageLinkBatch));
+	PageLinkBatch *batch = palloc0(sizeof(PageLinkBatch));
 	Size		row_bytes = format->vector_bytes + format->degree * sizeof(Candidate);
 
 	batch->edits = edits;
@@ -313,7 +313,7 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 	MetaPage	meta;
 	PendingBounds bounds;
 	GraphEdits *edits;
-	PageLinkBatch	   *batch;
+	PageLinkBatch *batch;
 	SeedSample	sample;
 	int64		began_ms = monotonic_ms();
 	uint32		done = 0;

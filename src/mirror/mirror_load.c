@@ -109,7 +109,7 @@ typedef struct PartOrder
 	const MirrorSlice *slice;
 	uint32		next;			/* first slot after the current run */
 	uint32		end;
-	LoadRowOrder	run;			/* of rows: the current run, in one superblock */
+	LoadRowOrder run;			/* of rows: the current run, in one superblock */
 } PartOrder;
 
 /*
@@ -209,7 +209,7 @@ load_read_rows(const MirrorSlice *slice, LoadPart part, uint32 *versions, uint64
 			   unsigned char *vectors)
 {
 	uint32		next = part.first;
-	LoadRowOrder	run;
+	LoadRowOrder run;
 
 	while (next_run(slice->format, &run, &next, part.first + part.count))
 	{

@@ -343,7 +343,7 @@ node_page_end(const PageQuery *query, uint32 slot)
 static BlockNumber
 next_node_block(void *state)
 {
-	ExactNodeOrder  *order = state;
+	ExactNodeOrder *order = state;
 	uint32		slot = order->slot;
 
 	if (slot >= order->query->bounds->next_fresh)
@@ -408,7 +408,7 @@ page_exact_search(const PageQuery *query, const ExactRange *range, PageAnswer *a
 {
 	const IndexFormat *format = query->format;
 	uint32		last = query->bounds->next_fresh;
-	ExactNodeOrder	order = {query, range->from_slot};
+	ExactNodeOrder order = {query, range->from_slot};
 	ReadAhead  *ahead;
 	ExactSearch search;
 	uint32		page_end;
@@ -556,7 +556,7 @@ page_any_order(const PageQuery *query, uint32 after_slot, uint32 room, PageAnswe
 	uint32		slot = after_slot == NO_SLOT ? 0 : after_slot + 1;
 	uint32	   *slots = MemoryContextAlloc(query->memory, sizeof(uint32) * format->nodes_per_page);
 	uint32 *versions = MemoryContextAlloc(query->memory, sizeof(uint32) * format->nodes_per_page);
-	ExactNodeOrder	order = {query, slot};
+	ExactNodeOrder order = {query, slot};
 	ReadAhead  *ahead = read_ahead_begin(query->index, NULL, next_node_block, &order);
 
 	memset(answer, 0, sizeof(*answer));
@@ -587,7 +587,7 @@ page_live_rows(const PageQuery *query, TakeRows take, void *state)
 {
 	const IndexFormat *format = query->format;
 	PageRow    *rows = MemoryContextAlloc(query->memory, sizeof(PageRow) * format->nodes_per_page);
-	ExactNodeOrder	order = {query, 0};
+	ExactNodeOrder order = {query, 0};
 	ReadAhead  *ahead = read_ahead_begin(query->index, NULL, next_node_block, &order);
 	uint32		end;
 

@@ -98,7 +98,7 @@ start_workers(CpuEngine *engine)
 	pthread_attr_setstacksize(&attributes, WORKER_STACK);
 	for (; started < engine->nthreads; started++)
 	{
-		CpuWorker	   *worker = &engine->workers[started];
+		CpuWorker  *worker = &engine->workers[started];
 
 		worker->engine = engine;
 		worker->search = search_scratch_create(NULL);

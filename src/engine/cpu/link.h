@@ -101,7 +101,7 @@ typedef struct Linking
 typedef struct LinkAccess
 {
 	const Linking *linking;
-	CpuWorker	   *worker;
+	CpuWorker  *worker;
 } LinkAccess;
 
 /*

@@ -1,14 +1,14 @@
 /*
  * lists_search.c
- *		Searches of mirrors with lists: which lists are nearest, and their
- *		codes, for a group of queries or for one in parts.
+ *		Searches of mirrors with lists: the nearest lists, and their codes,
+ *		for a group of queries or for one in parts.
  *
  * Queries of one submit are searched in groups, each by one thread: pairs of
- * query and list are sorted by list, so that codes are read once for all queries
- * of the group that probe it. Every query's nearest list comes
- * first, because then few rows of the others are chosen. A query that is alone
- * is cut into parts, if its lists are long: ranges of blocks, which share the
- * least limit. Neither changes what is found.
+ * query and list are sorted by list, so that codes are read once for all
+ * queries of the group that probe it. Every query's nearest list comes first,
+ * because then few rows of the others are chosen. A single query with long
+ * lists is split into parts: ranges of blocks, which share the least limit.
+ * Neither changes the result.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -18,9 +18,9 @@
 #include "engine/cpu/lists_search.h"
 #include "engine/select.h"
 
-#define COARSE_QUERIES	64		/* whose distances to all centroids are made at once */
-#define PART_BLOCKS		512		/* blocks of codes that are worth a thread */
-#define EXTENDED_BYTES	((size_t) 2 << 20)	/* of extended tables, which one list has at a time; of a
+#define COARSE_QUERIES	64		/* queries whose distances to all centroids are computed together */
+#define PART_BLOCKS		512		/* fewest blocks of codes for a thread */
+#define EXTENDED_BYTES	((size_t) 2 << 20)	/* bytes of the extended tables of one list; of a
 											 * single one, if it is larger */
 
 /* A list that a query probes. */
@@ -155,7 +155,7 @@ search_pending(CpuListSearch *search, QueryTask *task, uint32_t number)
 	return true;
 }
 
-/* Make a query's tables. */
+/* Compute the tables of a query. */
 static void
 prepare_query(CpuListSearch *search, uint32_t number)
 {
@@ -304,7 +304,9 @@ typedef struct ListPass
 	size_t		entries;		/* of each table */
 } ListPass;
 
-/* Pairs with a list that are scanned at once: as many as have extended tables. */
+/*
+ * Pairs with a list that are scanned together: as many as have extended tables.
+ */
 static uint32_t
 pairs_at_once(const CoocSets *sets, uint32_t npairs)
 {
@@ -315,7 +317,7 @@ pairs_at_once(const CoocSets *sets, uint32_t npairs)
 }
 
 /*
- * Make the tables that the words of a list address. Without memory for them
+ * Compute the tables that the words of a list address. Without memory for them
  * plain codes are scanned.
  */
 static void
@@ -444,7 +446,9 @@ finish_query(CpuListSearch *search, uint32_t query, ListScan *scan)
 		query_scan_all(task);
 }
 
-/* Give a group's queries a status; those without a reason to fail lack memory. */
+/*
+ * Set the errors of a group's queries, which failed for lack of memory.
+ */
 static void
 end_group(QueryTask *leader, bool failed)
 {
@@ -458,7 +462,7 @@ end_group(QueryTask *leader, bool failed)
 	}
 }
 
-/* Threads that the first query is worth. */
+/* Threads worth using for the first query. */
 static uint32_t
 parts_of(const CpuListSearch *search, uint32_t threads)
 {
@@ -483,8 +487,9 @@ query_run_lists(QueryTask *leader, uint32_t threads)
 	for (QueryTask *task = leader; task != NULL && ready; task = task->group)
 		ready = search_pending(search, task, number++);
 	/*
-	 * Not before: rows that a first training and link take from the pending map
-	 * are in lists by then, and would be in neither.
+	 * Only now: rows that a first training and link take from the pending map
+	 * are in lists by then. If read before the pending rows, a search could
+	 * find them in neither.
 	 */
 	if (ready)
 		search->open = atomic_load_explicit(&search->lists->open, memory_order_acquire);

@@ -45,7 +45,7 @@ void
 phase_run(CpuWorker *worker, WorkerPhase *phase, int threads)
 {
 	CpuEngine  *engine = worker->engine;
-	WorkerPhase	  **place;
+	WorkerPhase **place;
 	uint32_t	item;
 
 	atomic_store(&phase->helpers, 0);

@@ -39,7 +39,7 @@ spin_for_query(CpuEngine *engine)
 void *
 worker_main(void *argument)
 {
-	CpuWorker	   *worker = argument;
+	CpuWorker  *worker = argument;
 	CpuEngine  *engine = worker->engine;
 	bool		has_spun = false;	/* has spun without result */
 	bool		searched = false;	/* the last work was a query */
@@ -50,7 +50,7 @@ worker_main(void *argument)
 		uint32_t	part;
 		MirrorEntry *entry = engine->parts_since_job >= JOB_TURN ? entry_take(engine) : NULL;
 		QueryTask  *task = entry == NULL ? tasks_take(engine, &part) : NULL;
-		WorkerPhase	   *phase;
+		WorkerPhase *phase;
 
 		if (task == NULL && entry == NULL)
 			entry = entry_take(engine);

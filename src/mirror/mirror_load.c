@@ -533,7 +533,7 @@ load_step(MirrorSlice *slice)
 	MirrorProgress *progress = slice->progress;
 	SliceEnding ending;
 
-	/* the engine wants centroids before it is told which lists rows are in */
+	/* the engine needs centroids before the rows' lists */
 	if (format_has_lists(slice->format) && !lists_sent(slice))
 		return lists_send(slice);
 	/* a build whose graph is in the mirror already begins here */

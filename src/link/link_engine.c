@@ -105,17 +105,6 @@ load_begin(EngineLoad *load)
 		bit_set(load->of_pass, load->pass->slots[i]);
 }
 
-/* End of the slots that are on the same node page as `first`. */
-static uint32
-node_page_end(const EngineLoad *load, uint32 first)
-{
-	const IndexFormat *format = load->format;
-	uint32		end = first - node_index(format, first) + format->nodes_per_page;
-
-	return Min(Min(end, (slot_superblock(format, first) + 1) * format->superblock_slots),
-			   load->rows);
-}
-
 /*
  * Call visit for slots [first, end), page by page; the page is NULL where
  * nothing was ever written.
@@ -126,7 +115,7 @@ visit_nodes(EngineLoad *load, uint32 first, uint32 end,
 {
 	for (uint32 slot = first; slot < end;)
 	{
-		uint32		page_end = Min(node_page_end(load, slot), end);
+		uint32		page_end = Min(node_page_end(load->format, slot, load->rows), end);
 		Buffer		buffer;
 		Page		page;
 

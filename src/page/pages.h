@@ -276,6 +276,20 @@ node_index(const IndexFormat *format, uint32 slot)
 	return slot % format->superblock_slots % format->nodes_per_page;
 }
 
+/*
+ * The end of the slots that are on the same node page as this one; at most
+ * `most`.
+ */
+static inline uint32
+node_page_end(const IndexFormat *format, uint32 slot, uint32 most)
+{
+	uint64		page_end = (uint64) slot - node_index(format, slot) + format->nodes_per_page;
+	uint64		superblock_end =
+		((uint64) slot_superblock(format, slot) + 1) * format->superblock_slots;
+
+	return (uint32) Min(Min(superblock_end, page_end), most);
+}
+
 /* The first slot of a node page. */
 static inline uint32
 node_page_first_slot(const IndexFormat *format, uint32 superblock, uint32 page)

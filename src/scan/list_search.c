@@ -148,7 +148,7 @@ take_entries(void *context, const PostingEntry *entries, const unsigned char *co
 
 /* Sift a candidate down, in a heap whose root has the least key. */
 static void
-sift_down(ListCandidate *heap, uint32 count, uint32 place)
+sift_candidate(ListCandidate *heap, uint32 count, uint32 place)
 {
 	ListCandidate entry = heap[place];
 
@@ -195,14 +195,14 @@ next_few(ListSearch *search, uint32 left, ListCandidate *few)
 		}
 		*first = search->candidates[--search->count];
 		if (search->count > 0)
-			sift_down(search->candidates, search->count, 0);
+			sift_candidate(search->candidates, search->count, 0);
 	}
 	return count;
 }
 
 /* Offer a row that was compared. */
 static void
-offer(ListSearch *search, SearchResult row)
+offer_measured(ListSearch *search, SearchResult row)
 {
 	if (search->kept == search->kept_room && search->kept_room < search->round->ef)
 	{
@@ -224,7 +224,7 @@ rank_candidates(ListSearch *search)
 	uint32		count;
 
 	for (uint32 i = search->count / 2; i-- > 0;)
-		sift_down(search->candidates, search->count, i);
+		sift_candidate(search->candidates, search->count, i);
 	while (!is_exhausted(search) && (count = next_few(search, left, few)) > 0)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -232,7 +232,7 @@ rank_candidates(ListSearch *search)
 			slots[i] = few[i].slot;
 		page_rank(search->ranker, slots, count, distances);
 		for (uint32 i = 0; i < count; i++)
-			offer(search, (SearchResult) {distances[i], slots[i], few[i].version});
+			offer_measured(search, (SearchResult) {distances[i], slots[i], few[i].version});
 		search->visited += count;
 		left -= count;
 	}
@@ -273,7 +273,7 @@ take_pending(ListSearch *search, PageAnswer *answer)
 	for (uint32 i = 0; i < pending.count; i++)
 	{
 		slot_set_add(search->ranked, pending.results[i].slot);
-		offer(search, pending.results[i]);
+		offer_measured(search, pending.results[i]);
 	}
 }
 

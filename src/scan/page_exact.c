@@ -327,19 +327,6 @@ typedef struct ExactNodeOrder
 	uint32		slot;
 } ExactNodeOrder;
 
-/*
- * The end of the node page that a slot is on, as a slot; at most next_fresh.
- */
-static uint32
-node_page_end(const PageQuery *query, uint32 slot)
-{
-	const IndexFormat *format = query->format;
-	uint64 superblock_end = ((uint64) slot_superblock(format, slot) + 1) * format->superblock_slots;
-	uint64		page_end = (uint64) slot - node_index(format, slot) + format->nodes_per_page;
-
-	return Min(Min(superblock_end, page_end), query->bounds->next_fresh);
-}
-
 static BlockNumber
 next_node_block(void *state)
 {
@@ -348,7 +335,7 @@ next_node_block(void *state)
 
 	if (slot >= order->query->bounds->next_fresh)
 		return InvalidBlockNumber;
-	order->slot = node_page_end(order->query, slot);
+	order->slot = node_page_end(order->query->format, slot, order->query->bounds->next_fresh);
 	return node_block(order->query->format, slot);
 }
 
@@ -421,7 +408,7 @@ page_exact_search(const PageQuery *query, const ExactRange *range, PageAnswer *a
 		uint32		collected = search.count;
 
 		CHECK_FOR_INTERRUPTS();
-		page_end = node_page_end(query, slot);
+		page_end = node_page_end(query->format, slot, query->bounds->next_fresh);
 		collect_page(query, ahead, slot, page_end, search.slots, search.versions, &search.count);
 		end = end_of_range(&search, collected, page_end);
 		if (end < page_end)
@@ -564,7 +551,7 @@ page_any_order(const PageQuery *query, uint32 after_slot, uint32 room, PageAnswe
 		query->memory, sizeof(SearchResult) * ((Size) room + format->nodes_per_page));
 	while (slot < query->bounds->next_fresh && answer->count < room)
 	{
-		uint32		end = node_page_end(query, slot);
+		uint32		end = node_page_end(query->format, slot, query->bounds->next_fresh);
 		uint32		count = 0;
 
 		CHECK_FOR_INTERRUPTS();
@@ -598,7 +585,7 @@ page_live_rows(const PageQuery *query, TakeRows take, void *state)
 		Page		page = BufferGetPage(buffer);
 
 		CHECK_FOR_INTERRUPTS();
-		end = node_page_end(query, slot);
+		end = node_page_end(query->format, slot, query->bounds->next_fresh);
 		for (; slot < end && !PageIsNew(page); slot++)
 		{
 			const NodeRecord *node = node_record(format, page, slot);

@@ -12,7 +12,7 @@
 
 /* GraphAccess: read a row and the slot's state. */
 static uint32_t
-access_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
+link_access_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
 {
 	const LinkAccess *access = context;
 	uint64_t	word = mirror_word(access->linking->mirror, slot);
@@ -24,7 +24,7 @@ access_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
 
 /* GraphAccess: fast distances to the row being linked. */
 static void
-access_fast(void *context, const uint32_t *slots, uint32_t count, double *out)
+link_access_fast(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
 	const LinkAccess *access = context;
 
@@ -33,21 +33,21 @@ access_fast(void *context, const uint32_t *slots, uint32_t count, double *out)
 
 /* GraphAccess: prefetch a row that is probably expanded next. */
 static void
-access_expect(void *context, uint32_t slot)
+link_access_expect(void *context, uint32_t slot)
 {
 	mirror_prefetch_row(((LinkAccess *) context)->linking->mirror, slot);
 }
 
 /* GraphAccess: whether two slots have the same vector. */
 static bool
-access_equal(void *context, uint32_t slot_a, uint32_t slot_b)
+link_access_equal(void *context, uint32_t slot_a, uint32_t slot_b)
 {
 	return mirror_equal(((const LinkAccess *) context)->linking->mirror, slot_a, slot_b);
 }
 
 /* GraphAccess: a sketch of a slot's vector. */
 static uint32_t
-access_sketch(void *context, uint32_t slot)
+link_access_sketch(void *context, uint32_t slot)
 {
 	return mirror_sketch(((const LinkAccess *) context)->linking->mirror, slot);
 }
@@ -63,12 +63,12 @@ link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, G
 	const Linking *linking = access->linking;
 	bool		halves = linking->halves.vectors != NULL;
 	const GraphAccess graph = {.context = access,
-							   .row = access_row,
-							   .walk_distances = halves ? link_half_distances : access_fast,
-							   .exact_distances = halves ? access_fast : NULL,
-							   .expect = access_expect,
-							   .equal = access_equal,
-							   .sketch = access_sketch,
+							   .row = link_access_row,
+							   .walk_distances = halves ? link_half_distances : link_access_fast,
+							   .exact_distances = halves ? link_access_fast : NULL,
+							   .expect = link_access_expect,
+							   .equal = link_access_equal,
+							   .sketch = link_access_sketch,
 							   .often_tied = linking->mirror->spec.type == ELEMENT_BIT};
 	const GraphQuery query = {
 		.ef = linking->job->in.ef_construction,
@@ -123,7 +123,7 @@ offer_batch_row(const LinkAccess *access, uint32_t slot, uint32_t other, double 
 	if (entry.distance > bound)
 		return false;
 	(void) farthest_offer_distinct(found->nearest, &found->count, BATCH_CANDIDATES, entry,
-								   access_equal, (void *) access);
+								   link_access_equal, (void *) access);
 	return true;
 }
 
@@ -158,7 +158,7 @@ search_batch(const LinkAccess *access, uint32_t item, double bound, double equal
 }
 
 static void
-add_candidate(LinkScratch *scratch, uint32_t *count, double distance, uint32_t slot)
+link_add_candidate(LinkScratch *scratch, uint32_t *count, double distance, uint32_t slot)
 {
 	scratch->candidates[(*count)++] = (Candidate) {distance, slot, slot};
 }
@@ -190,13 +190,13 @@ link_choose_row(void *context, uint32_t item, CpuWorker *worker)
 		return;
 	}
 	for (uint32_t i = 0; i < answer.count; i++)
-		add_candidate(scratch, &count, answer.results[i].distance, answer.results[i].slot);
+		link_add_candidate(scratch, &count, answer.results[i].distance, answer.results[i].slot);
 	search_batch(&access, item, answer.count >= ef ? answer.results[ef - 1].distance : INFINITY,
 				 rule.equal_distance, &batch);
 	for (uint32_t i = 0; i < batch.count; i++)
-		add_candidate(scratch, &count, batch.nearest[i].distance, batch.nearest[i].slot);
+		link_add_candidate(scratch, &count, batch.nearest[i].distance, batch.nearest[i].slot);
 	for (uint32_t i = 0; i < batch.nequals; i++)
-		add_candidate(scratch, &count, rule.equal_distance, batch.equals[i].slot);
+		link_add_candidate(scratch, &count, rule.equal_distance, batch.equals[i].slot);
 	count =
 		prune_choose(&rule, scratch->candidates, count, link_pair_distance, &access, chosen, &kept);
 	for (uint32_t i = 0; i < count; i++)

@@ -109,7 +109,7 @@ choose(ListScan *scan, uint32_t slot, float lower)
 
 /* Offer an upper bound, or estimate, to the heap that sets the limit. */
 static void
-offer(ListScan *scan, double number, uint32_t slot, uint32_t bits)
+offer_bound(ListScan *scan, double number, uint32_t slot, uint32_t bits)
 {
 	SearchResult entry = {.distance = number, .slot = slot, .version = bits};
 	float		shared;
@@ -172,13 +172,13 @@ consider(ListScan *scan, const ListBlock *block, uint32_t place, uint32_t slot, 
 		 */
 		if (!quantizer_bounds_hold(mirror->lists->shape.kind))
 			lower = -INFINITY;
-		offer(scan, isnan(estimate) ? -INFINITY : (double) estimate, slot, bits_of_float(lower));
+		offer_bound(scan, isnan(estimate) ? -INFINITY : (double) estimate, slot, bits_of_float(lower));
 		return;
 	}
 	choose(scan, slot, lower);
 	if (scan->choice == CHOOSE_BY_BOUND && isfinite(upper) &&
 		(!in->has_beyond || bound_distance(scan, lower) > in->beyond_distance))
-		offer(scan, upper, slot, 0);
+		offer_bound(scan, upper, slot, 0);
 }
 
 void

@@ -52,7 +52,7 @@ struct CpuListSearch
 };
 
 static uint32_t
-blocks_of(uint32_t places)
+probed_blocks(uint32_t places)
 {
 	return (places + QUANTIZER_BLOCK - 1) / QUANTIZER_BLOCK;
 }
@@ -71,13 +71,6 @@ search_free(CpuListSearch *search)
 	free(search);
 }
 
-/* Lists that a query probes. */
-static uint32_t
-probes_of(const CpuListSearch *search, const QueryTask *task)
-{
-	return task->in.probes < search->lists->count ? task->in.probes : search->lists->count;
-}
-
 /* Begin the search of a leader and its group. */
 static CpuListSearch *
 search_create(QueryTask *leader)
@@ -93,7 +86,7 @@ search_create(QueryTask *leader)
 	for (QueryTask *task = leader; task != NULL; task = task->group)
 	{
 		search->count++;
-		pairs += probes_of(search, task);
+		pairs += lists_probed(task);
 	}
 	search->table_stride = align_up(quantizer_table_bytes(&search->lists->shape));
 	search->tasks = malloc(search->count * sizeof(*search->tasks));
@@ -132,12 +125,6 @@ scans_begin(CpuListSearch *search, uint32_t parts)
 	return begun;
 }
 
-static void
-visit_pending(void *context, uint32_t slot)
-{
-	exact_consider(context, slot);
-}
-
 /* Search the pending rows for a query. */
 static bool
 search_pending(CpuListSearch *search, QueryTask *task, uint32_t number)
@@ -149,7 +136,7 @@ search_pending(CpuListSearch *search, QueryTask *task, uint32_t number)
 	if (task->results == NULL)
 		return false;
 	exact_begin(&pending, task, task->results, task->in.k);
-	mirror_visit_pending(search->mirror, task->in.rows, visit_pending, &pending);
+	mirror_visit_pending(search->mirror, task->in.rows, exact_visit, &pending);
 	search->npending[number] = pending.count;
 	task->counters.pending = task->counters.distances = pending.distances;
 	return true;
@@ -178,7 +165,7 @@ choose_lists(CpuListSearch *search, uint32_t number, const float *values, Search
 {
 	const Lists *lists = search->lists;
 	const float *vector = search->vectors + (size_t) number * lists->shape.dims;
-	uint32_t	probes = probes_of(search, search->tasks[number]);
+	uint32_t	probes = lists_probed(search->tasks[number]);
 	uint32_t	count = 0;
 
 	for (uint32_t i = 0; i < lists->count; i++)
@@ -426,7 +413,7 @@ scan_pairs(CpuListSearch *search)
 			 search->pairs[begin].list; end++)
 			if (search->pairs[end].places > places)
 				places = search->pairs[end].places;
-		scan_list(search, search->pairs + begin, end - begin, 0, blocks_of(places), NULL);
+		scan_list(search, search->pairs + begin, end - begin, 0, probed_blocks(places), NULL);
 	}
 }
 
@@ -435,7 +422,7 @@ static void
 finish_query(CpuListSearch *search, uint32_t query, ListScan *scan)
 {
 	QueryTask  *task = search->tasks[query];
-	uint32_t	probes = probes_of(search, task);
+	uint32_t	probes = lists_probed(task);
 	uint32_t	found = list_scan_rerank(scan, search->npending[query]);
 
 	query_merge(task, task->results + task->in.k, found, search->npending[query]);
@@ -471,7 +458,7 @@ parts_of(const CpuListSearch *search, uint32_t threads)
 	if (search->count > 1)
 		return 1;
 	for (uint32_t i = 0; i < search->npairs; i++)
-		blocks += blocks_of(search->pairs[i].places);
+		blocks += probed_blocks(search->pairs[i].places);
 	blocks /= PART_BLOCKS;
 	return blocks < 2 ? 1 : blocks < threads ? (uint32_t) blocks : threads;
 }
@@ -527,13 +514,13 @@ query_run_lists_part(QueryTask *task, uint32_t part)
 	uint64_t	end;
 
 	for (uint32_t i = 0; i < search->npairs; i++)
-		total += blocks_of(search->pairs[i].places);
+		total += probed_blocks(search->pairs[i].places);
 	begin = total * part / search->nscans;
 	end = total * (part + 1) / search->nscans;
 	total = 0;
 	for (uint32_t i = 0; i < search->npairs && total < end; i++)
 	{
-		uint32_t	blocks = blocks_of(search->pairs[i].places);
+		uint32_t	blocks = probed_blocks(search->pairs[i].places);
 
 		if (total + blocks > begin)
 			scan_list(search, &search->pairs[i], 1,

@@ -203,6 +203,12 @@ mirror_word(const Mirror *mirror, uint32_t slot)
 								memory_order_acquire);
 }
 
+static inline bool
+mirror_is_dead(const Mirror *mirror, uint32_t slot)
+{
+	return (mirror_word(mirror, slot) & WORD_DEAD) != 0;
+}
+
 /* Whether a slot is linked and alive. */
 static inline bool
 mirror_in_graph(const Mirror *mirror, uint32_t slot)

@@ -152,15 +152,6 @@ tasks_queue(CpuEngine *engine, QueryTask *task)
 	atomic_fetch_add(&engine->waiting_parts, task->nparts);
 }
 
-/* Lists that a query probes. */
-static uint32_t
-probes_of(const QueryTask *task)
-{
-	uint32_t	lists = task->entry->mirror->spec.lists.lists;
-
-	return task->in.probes < lists ? task->in.probes : lists;
-}
-
 /*
  * Take as many tasks off a list as are searched together with its first, and
  * let that lead them. Groups are as large as gives every thread one.
@@ -176,7 +167,7 @@ take_group(const CpuEngine *engine, QueryTask **list, uint32_t count)
 	*list = leader->next;
 	if (leader->status != ENGINE_OK || leader->in.method != METHOD_IVFPQ)
 		return leader;
-	probes = probes_of(leader);
+	probes = lists_probed(leader);
 	if (most > GROUP_QUERIES)
 		most = GROUP_QUERIES;
 	for (; most > 1 && *list != NULL; most--)
@@ -185,7 +176,7 @@ take_group(const CpuEngine *engine, QueryTask **list, uint32_t count)
 
 		if (task->status != ENGINE_OK || task->in.method != METHOD_IVFPQ)
 			break;
-		probes += probes_of(task);
+		probes += lists_probed(task);
 		if (probes > GROUP_PROBES)
 			break;
 		*list = task->next;

@@ -97,9 +97,10 @@ SELECT condition, within(condition, 'val <-> ' || quote_literal(:query)) AS in_o
 SELECT plan(replace('SELECT id FROM t WHERE val <-> @ < random() ORDER BY val <-> @ LIMIT 10', '@', quote_literal(:query)));
 SELECT plan(replace('SELECT id FROM t WHERE val <+> @ < 0.5', '@', quote_literal(:query)));
 
--- a similarity alone does not do for cosine: zero vectors pass, and are not in the index
+-- a similarity alone does not do for cosine: zero vectors pass, and are not in the index; beside a qual that excludes them it does
 INSERT INTO t VALUES (0, 0, 0, '[0,0,0,0]');
 SELECT within('val <=> ' || quote_literal(:query) || ' < 0.1'), within('1 - (val <=> ' || quote_literal(:query) || ') > 0.9');
+SELECT within(replace('1 - (val <=> @) > 0.9 AND val <=> @ <= 2', '@', quote_literal(:query)));
 DELETE FROM t WHERE id = 0;
 
 -- parameters

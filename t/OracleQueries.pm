@@ -176,7 +176,8 @@ sub min_max
 	my $outer = distance($c, 'q.v', 'i.v');
 	my $inner = "SELECT $d AS d FROM items ORDER BY $d";
 	my $union = "SELECT $d AS d FROM items WHERE u = 1 UNION ALL SELECT d FROM ($inner OFFSET 0) s";
-	return { bound => 'none', columns => 'x x', same => 'rows',
+	# Without the plan node the minimum is a stream's first row, and more rows may be as near as one that is not the nearest.
+	return { bound => 'none', columns => 'x x', same => 'rows', more => 1,
 		sql => pick("SELECT 1, min($d) FROM items WHERE $filter", "SELECT 1, min($d) FROM items WHERE $filter", "SELECT 1, max($d) FROM items WHERE $filter",
 			"SELECT min($d), max($d) FROM items", "SELECT u, min($d) FROM items WHERE $filter GROUP BY u",
 			"SELECT 1, 1 FROM items HAVING min($d) < " . radius($c), "SELECT 1, min($d) FROM items WHERE $filter LIMIT 3",

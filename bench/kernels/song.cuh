@@ -1,7 +1,7 @@
 /*
  * song.cuh
  *		SONG's graph search with its alternatives, for measuring them: not a
- *		part of the engine (docs/kernels.md says what takes its place).
+ *		part of the engine (cuda/kernels.md says what takes its place).
  *
  * Paper: SONG, sections IV to VI. A block is a warp and serves one query, or
  * two or four. Three stages a step: *locate* takes the nearest unexpanded

@@ -1,16 +1,17 @@
 /*
  * link.h
- *		Linking on the device: what the kernels of a batch share, and what
- *		launches them.
+ *		Linking on the device: state shared by the kernels of a batch, and
+ *		their launches.
  *
  * A link takes its rows batch by batch. Every row of a batch searches the graph
  * as it stood before the batch (link_walk.cu); then each row's neighbours are
- * chosen, rows are written, and edges back are given to their targets, group by
- * group (link_rows.cu; by codes link_codes.cu, link_codes_back.cu). What is not
- * reached in the end gets a way in (link_connectivity.cu). The rules are those
- * of src/engine (prune.c, prune_incremental.c, connectivity.c); the outcome
- * depends on neither the number of blocks nor how a batch is cut into launches.
- * Driven by cuda/jobs/link.cu.
+ * chosen, rows are written, and reverse edges are added to their targets, group
+ * by group (link_rows.cu; by codes link_codes.cu, link_codes_back.cu). Rows
+ * that cannot be reached in the end get an incoming edge
+ * (link_connectivity.cu). The rules are those of src/engine (prune.c,
+ * prune_incremental.c, connectivity.c); the outcome depends on neither the
+ * number of blocks nor how a batch is cut into launches. Driven by
+ * cuda/jobs/link.cu.
  */
 #ifndef GPUANN_CUDA_LINK_H
 #define GPUANN_CUDA_LINK_H
@@ -31,7 +32,7 @@ typedef unsigned long long LinkEntry; /* distance (an ordered key) << 32 | slot 
 #define LINK_UNKNOWN 0xFFu
 #define LINK_REGIONS 256u /* kinds of rows that are near to one another: one for each pivot */
 #define LINK_NO_ENTRY 0xFFFFFFFFFFFFFFFFull
-/* edges back that a row is shown of one batch, the nearest */
+/* reverse edges that a row is shown of one batch, the nearest */
 #define LINK_NEWCOMERS(degree) ((degree) < 32 ? 64u : 2 * (degree))
 
 /* A batch of a link, in device memory. Passed to kernels by value. */
@@ -44,7 +45,7 @@ struct LinkBatch
 	uint32_t max_equal;		 /* duplicates in one row */
 	bool mates;				 /* rows of the batch are candidates of one another */
 	bool repairs;			 /* rows have edges: candidates of theirs are flagged, and fill them
-							  * first; only others take edges back */
+							  * first; only others take reverse edges */
 	LinkEntry *candidates;	 /* count x room, each row's sorted; without duplicates of the row */
 	uint32_t *ncandidates;
 	uint32_t *equals;		 /* count x LINK_EQUALS: the row's duplicates, or NO_SLOT */
@@ -129,11 +130,11 @@ extern size_t link_repair_bytes(uint32_t degree);
 /* Choose the neighbours of a part's rows. */
 extern cudaError_t link_choose_launch(const MirrorView *mirror, const LinkBatch *batch,
 									  CudaLinkPart part, cudaStream_t stream);
-/* Write the batch's rows, and group the edges back by target. */
+/* Write the batch's rows, and group the reverse edges by target. */
 extern cudaError_t link_write_launch(const MirrorView *mirror, const LinkBatch *batch,
 									 cudaStream_t stream);
 extern cudaError_t link_group_launch(const LinkBatch *batch, uint32_t edges, cudaStream_t stream);
-/* Give the targets of a part their edges back. */
+/* Give the targets of a part their reverse edges. */
 extern cudaError_t link_back_launch(const MirrorView *mirror, const LinkBatch *batch,
 									CudaLinkPart part, cudaStream_t stream);
 

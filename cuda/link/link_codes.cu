@@ -1,7 +1,7 @@
 /*
  * link_codes.cu
  *		Rows of the graph from candidates, where codes are measured instead of
- *		stored rows (link_codes.cuh); link_codes_back.cu gives edges back. The
+ *		stored rows (link_codes.cuh); link_codes_back.cu adds reverse edges. The
  *		rules are those of link_rows.cu.
  *
  *		code_terms_kernel	a warp per row of the mirror: its term. Reads all

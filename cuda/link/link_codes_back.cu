@@ -1,6 +1,6 @@
 /*
  * link_codes_back.cu
- *		Edges back by codes: targets take in the rows that chose them
+ *		Reverse edges by codes: targets take in the rows that chose them
  *		(link_codes.cuh). The rules are those of link_rows.cu.
  *
  *		code_back_kernel	a warp per target. The target and fifteen newcomers
@@ -35,10 +35,10 @@ struct Meeting
 };
 
 /*
- * Whether an edge back is one too many: from a copy of the source before it, or
- * from one more duplicate of the target than there could be places for. A crowd
- * of equal rows in one batch would leave no column for anybody else. Whole
- * warps: a lane asks for its edge; *duplicates counts those so far.
+ * Whether a reverse edge is one too many: from a copy of the source before it,
+ * or from one more duplicate of the target than there could be places for. A
+ * crowd of equal rows in one batch would leave no column for anybody else.
+ * Whole warps: a lane asks for its edge; *duplicates counts those so far.
  */
 template <typename T, int TERM>
 __device__ static inline bool
@@ -339,7 +339,7 @@ kept_of_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t target,
 	return kept_by_keys(meeting.keys, meeting.nold);
 }
 
-/* Give one target its edges back. One warp. */
+/* Give one target its reverse edges. One warp. */
 template <typename T, int TERM>
 __device__ static inline void
 give_back(const MirrorView &mirror, const LinkBatch &batch, uint32_t first, uint32_t edges,

@@ -10,7 +10,7 @@
  *				only, nearest circles first; or what a walk found, with these.
  *				Measured, sorted, the row's own and the nearest of the others
  *				are its candidates: then link_rows.cu chooses, writes, and gives
- *				edges back, as of rows that are linked. Shared, per warp: the
+ *				reverse edges, as of rows that are linked. Shared, per warp: the
  *				set of slots seen (8 KB), what was found (8 KB), dead rows to
  *				read (8 bytes x degree), duplicates (512 bytes). Reads (2 degree
  *				+ 1) graph rows and GATHER_MAX rows at most

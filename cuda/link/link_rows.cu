@@ -1,6 +1,6 @@
 /*
  * link_rows.cu
- *		Rows of the graph from candidates, and edges back.
+ *		Rows of the graph from candidates, and reverse edges.
  *
  *		link_choose_kernel	a warp per row of the batch. prune.c's rule:
  *							duplicates first, then in order of distance whatever
@@ -9,7 +9,7 @@
  *							ones in a few steps, a team of lanes per pair.
  *							Shared: kept entries, a bit per candidate. Reads
  *							some ten rows per candidate, from L1 and L2 mostly.
- *							Writes chosen slots, and an edge back for each:
+ *							Writes chosen slots, and a reverse edge for each:
  *							(target, distance), source.
  *		link_write_kernel	a warp per row: the chosen slots to the graph
  *		link_turns_kernel	one block: rows of a batch by regions, a counting
@@ -316,7 +316,7 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 		to[(size_t) i * mirror.degree + j] = mirror.graph[(size_t) slots[i] * mirror.degree + j];
 }
 
-/* --- edges back ----------------------------------------------------------- */
+/* --- reverse edges -------------------------------------------------------- */
 
 /*
  * Read a row: kept ones and fill. Slots and keys are room for `degree` of each.
@@ -481,8 +481,8 @@ static const ChooseKernel choose_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERM
 static const BackKernel back_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(BACK_KERNEL);
 
 /*
- * Shared memory of a warp that takes edges back: the row, its slots and their
- * keys.
+ * Shared memory of a warp that takes reverse edges: the row, its slots and
+ * their keys.
  */
 static uint32_t
 back_bytes(uint32_t degree)

@@ -260,8 +260,8 @@ link_names(const MirrorView &mirror, uint32_t row, uint32_t slot)
 }
 
 /*
- * Write what was chosen, and edges back: from a row that is repaired, of those
- * that it did not have.
+ * Write what was chosen, and reverse edges: from a row that is repaired, of
+ * those that it did not have.
  */
 __device__ static inline void
 write_choice(const MirrorView &mirror, const LinkBatch &batch, const LinkChoice &choice,
@@ -382,7 +382,7 @@ sort_entries(const uint32_t *keys, const uint32_t *slots, uint32_t first, uint32
 	__syncwarp();
 }
 
-/* --- edges back ----------------------------------------------------------- */
+/* --- reverse edges -------------------------------------------------------- */
 
 /* Note that a slot's graph row is another now. */
 __device__ static inline void

@@ -175,7 +175,7 @@ extern int	gpuann_effective_ef_search(Relation index, bool lists);
 extern const GpuannTypeInfo *gpuann_type_info(Relation index);
 
 /*
- * How many of so many lists a scan probes that searches for ef rows: as many as
+ * How many of these lists a scan probes that searches for ef rows: as many as
  * are set for GPUANN_DEFAULT_EF_SEARCH rows or fewer, more for more.
  */
 extern uint32 gpuann_effective_probes(Relation index, uint32 lists, double ef);

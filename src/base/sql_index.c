@@ -28,7 +28,7 @@
 
 #include "base/sql_index.h"
 
-/* Error out: somebody dropped the index before it was locked. */
+/* Error out: the index was dropped before it was locked. */
 static void
 report_dropped(Oid index)
 {

@@ -16,7 +16,7 @@
 typedef enum SqlIndexUse
 {
 	SQL_INDEX_MAINTAIN,			/* write or load: the owner, MAINTAIN on the table, pg_maintain */
-	SQL_INDEX_WATCH,			/* look at it as a whole: those, and pg_stat_scan_tables */
+	SQL_INDEX_WATCH,			/* read it as a whole: those, and pg_stat_scan_tables */
 	SQL_INDEX_READ				/* measure answers: SELECT on what is indexed, and no row-level
 								 * security that applies, unless the user may maintain it */
 } SqlIndexUse;

@@ -21,8 +21,8 @@
 #define BUILD_PHASE_LISTS	9
 
 /*
- * maintenance_work_mem that a build of so many rows needs to make the whole
- * graph in memory, in bytes.
+ * maintenance_work_mem, in bytes, that a build of this many rows needs to make
+ * the whole graph in memory.
  */
 extern double build_memory(const IndexFormat *format, double rows);
 

@@ -55,8 +55,8 @@ row_memory(const IndexFormat *format)
 }
 
 /*
- * maintenance_work_mem that a build of so many rows needs to make the whole
- * graph in memory, in bytes.
+ * maintenance_work_mem, in bytes, that a build of this many rows needs to make
+ * the whole graph in memory.
  */
 double
 build_memory(const IndexFormat *format, double rows)

@@ -26,7 +26,7 @@
 
 #define SAMPLE_OF_LIST	64		/* rows that centroids are trained on, for each list */
 #define SAMPLE_OF_CODEWORD	64	/* the same for codewords of pq */
-#define MIN_SAMPLE	10000
+#define MIN_SAMPLE		10000
 #define CHUNK_ROWS		16384	/* rows assigned at once, at most */
 #define ITEM_ROWS		64		/* ... by a thread: all wait for the last */
 
@@ -132,7 +132,7 @@ sample_wanted(const QuantizerShape *shape, uint32 lists)
 
 /* The same, limited by memory, of which k-means needs a part. */
 static uint32
-sample_size(const ListsBuild *build, const QuantizerShape *shape)
+list_sample_size(const ListsBuild *build, const QuantizerShape *shape)
 {
 	uint32		lists = build->lists->lists;
 	double		wanted = Min(sample_wanted(shape, lists), sample_room(build, shape, lists));
@@ -182,7 +182,7 @@ train(const TrainControl *control, void *arg)
 static void
 train_here(const ListsBuild *build, Training *training)
 {
-	training->count = sample_size(build, &training->task.shape);
+	training->count = list_sample_size(build, &training->task.shape);
 	training->sample = palloc_extended((Size) training->count * build->format->dims * sizeof(float),
 									   MCXT_ALLOC_HUGE);
 	draw_training_sample(build, training);

@@ -179,7 +179,7 @@ extern void build_log_postings(PageLog *log, const IndexFormat *format, uint32 s
 
 /* build_server.c */
 
-/* Whether an index of so many rows is to be built on the server. */
+/* Whether an index of this many rows is to be built on the server. */
 extern bool build_server_allowed(Relation index, double expected_rows);
 
 /*

@@ -52,12 +52,6 @@ typedef struct HolderTable
 	Holding		holdings[AREA_MIRRORS + 1]; /* the first is the claiming database's */
 } HolderTable;
 
-static uint32
-grains_of(uint32 lists)
-{
-	return (lists + COUNT_GRAIN - 1) / COUNT_GRAIN;
-}
-
 /* Number of usable grains. */
 static uint32
 most_grains(void)
@@ -73,23 +67,6 @@ static bool
 grain_used(const GrainMap *map, uint32 grain)
 {
 	return map->used[grain / 64] >> grain % 64 & 1;
-}
-
-/* Mark the grains of a range as used, or as free. */
-static void
-mark_grains(GrainMap *map, ListCountsRange range, bool used)
-{
-	uint32		first = range.first / COUNT_GRAIN;
-
-	for (uint32 grain = first; grain < first + grains_of(range.lists); grain++)
-	{
-		uint64		bit = UINT64CONST(1) << grain % 64;
-
-		if (used)
-			map->used[grain / 64] |= bit;
-		else
-			map->used[grain / 64] &= ~bit;
-	}
 }
 
 /*
@@ -116,7 +93,7 @@ take_grains(uint32 first, uint32 lists)
 	ListCountsRange range = {first * COUNT_GRAIN, lists};
 
 	gpuann_control->counts_next = first + grains_of(lists);
-	mark_grains(&gpuann_control->counts_used, range, true);
+	grains_mark(&gpuann_control->counts_used, range, true);
 	return range;
 }
 
@@ -233,7 +210,7 @@ plan_room(HolderTable *table, uint32 wanted, uint32 *first)
 			continue;
 		if (holder->holding != 0)
 			table->holdings[holder->holding].grains -= grains;
-		mark_grains(&map, range, false);
+		grains_mark(&map, range, false);
 		*first = find_grains(&map, from - Min(from, wanted - 1), end, wanted);
 		if (*first < end)
 			return true;
@@ -262,7 +239,7 @@ counts_make_room(Oid database, uint32 wanted, uint32 *first)
 		uint32		from = range.first / COUNT_GRAIN;
 
 		if (holder->loses && from < *first + wanted && *first < from + grains_of(range.lists))
-			list_counts_release(holder->entry);
+			mirror_release_counts(holder->entry);
 	}
 	pfree(table);
 	return planned;
@@ -278,7 +255,7 @@ list_counts_claim(int entry, uint32 lists)
 
 	if (track->counts.lists == lists)
 		return true;
-	list_counts_release(entry);
+	mirror_release_counts(entry);
 	if (lists == 0 || lists > ENGINE_MAX_LISTS ||
 		(!find_free(wanted, &first) && !counts_make_room(track->key.database, wanted, &first)))
 		return false;
@@ -289,17 +266,6 @@ list_counts_claim(int entry, uint32 lists)
 	atomic_store(&mirror_area(entry)->lists_counted_at, realtime_us());
 	atomic_store(&mirror_area(entry)->list_counts, list_counts_word(range));
 	return true;
-}
-
-void
-list_counts_release(int entry)
-{
-	MirrorTrack *track = mirror_track(entry);
-
-	atomic_store(&mirror_area(entry)->list_counts, 0);
-	if (track->counts.lists > 0)
-		mark_grains(&gpuann_control->counts_used, track->counts, false);
-	track->counts.lists = 0;
 }
 
 void

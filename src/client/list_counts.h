@@ -15,9 +15,6 @@
  */
 extern bool list_counts_claim(int entry, uint32 lists);
 
-/* Release them. The mirror lock is held exclusively. */
-extern void list_counts_release(int entry);
-
 /*
  * Set or copy the counts of an entry that has some, and the time as of which
  * they are aged. Values that the server could not have written correctly are

@@ -10,7 +10,6 @@
 
 #include "client/shmem.h"
 #include "base/faults.h"
-#include "client/list_counts.h"
 #include "client/mirror_table.h"
 
 #include "miscadmin.h"
@@ -369,6 +368,33 @@ mirror_invalidate(int entry, MirrorState next)
 }
 
 void
+grains_mark(GrainMap *map, ListCountsRange range, bool used)
+{
+	uint32		first = range.first / COUNT_GRAIN;
+
+	for (uint32 grain = first; grain < first + grains_of(range.lists); grain++)
+	{
+		uint64		bit = UINT64CONST(1) << grain % 64;
+
+		if (used)
+			map->used[grain / 64] |= bit;
+		else
+			map->used[grain / 64] &= ~bit;
+	}
+}
+
+void
+mirror_release_counts(int entry)
+{
+	MirrorTrack *track = mirror_track(entry);
+
+	atomic_store(&mirror_area(entry)->list_counts, 0);
+	if (track->counts.lists > 0)
+		grains_mark(&gpuann_control->counts_used, track->counts, false);
+	track->counts.lists = 0;
+}
+
+void
 mirror_forget(int entry)
 {
 	MirrorTrack *track = mirror_track(entry);
@@ -383,7 +409,7 @@ mirror_forget(int entry)
 	 */
 	atomic_fetch_add(&track->identity, 1);
 	(void) mirror_invalidate(entry, MIRROR_EMPTY);
-	list_counts_release(entry);
+	mirror_release_counts(entry);
 	track->in_use = false;
 	track->worker = -1;
 	track->builder = 0;

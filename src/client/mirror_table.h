@@ -184,6 +184,13 @@ typedef struct FallbackLog
 #define COUNT_GRAIN		64		/* counts of lists are allocated in units of this many */
 #define COUNT_GRAINS	(AREA_LIST_COUNTS / COUNT_GRAIN)
 
+/* Grains that the counts of this many lists take. */
+static inline uint32
+grains_of(uint32 lists)
+{
+	return (lists + COUNT_GRAIN - 1) / COUNT_GRAIN;
+}
+
 /* A bit for each grain of the area's counts: set if allocated. */
 typedef struct GrainMap
 {
@@ -287,6 +294,15 @@ extern int	mirror_make(const MirrorKey *key, MirrorState state);
  * this one, and empty those entries. The mirror lock is held exclusively.
  */
 extern void mirror_inherit(int entry);
+
+/* Mark the grains of a range of counts as used, or as free. */
+extern void grains_mark(GrainMap *map, ListCountsRange range, bool used);
+
+/*
+ * Release the probe counts that an entry holds (list_counts_claim()), if it
+ * does. The mirror lock is held exclusively.
+ */
+extern void mirror_release_counts(int entry);
 
 /*
  * Empty the entry of an index that no longer exists. The mirror lock is held

@@ -13,7 +13,7 @@
 
 #define REACH_SEEDS		16		/* every row is to be reachable from the first seeds; searches start
 								 * from more of them */
-#define REACH_DIVISOR		128		/* a link of less than this part of the graph skips the check */
+#define REACH_DIVISOR	128		/* a link of less than this part of the graph skips the check */
 #define REACH_PIECE		1024	/* rows read together, and between two checks for interrupts */
 
 /* Access to the graph. Callbacks may longjmp, as those of graph_search(). */

@@ -98,7 +98,7 @@ typedef enum QuantizerKind
 typedef enum CoocMode
 {
 	COOC_AUTO = 0,				/* with 16 sub-spaces, of lists where that saves enough words */
-	COOC_ON = 1,				/* of all lists, whatever it saves */
+	COOC_ON = 1,				/* of all lists, whatever they save */
 	COOC_OFF = 2
 } CoocMode;
 
@@ -182,10 +182,10 @@ typedef struct EngineForced
 {
 	ExactWay	exact;
 	uint32_t	exact_tile;		/* rows of a tile of searches of many results */
-	uint32_t	tiles_queries;	/* tiles are chosen from so many queries on, */
-	uint32_t	tiles_rows;		/* of so many rows and more; both or none */
-	uint32_t	tiles_products; /* made by warp groups, of so many queries (64, 128, 256); 1: by
-								 * warps */
+	uint32_t	tiles_queries;	/* tiles are chosen from this many queries on, */
+	uint32_t	tiles_rows;		/* and this many rows; both or none */
+	uint32_t	tiles_products; /* computed by warp groups, of this many queries (64, 128, 256);
+								 * 1: by warps */
 	uint32_t	stream_tile;	/* rows of a tile that comes from host memory */
 	bool		search_by_rows; /* graph searches measure stored rows where they could measure
 								 * codes */

@@ -8,7 +8,7 @@
 
 #define PLACES_PER_EF	8		/* a walk takes in about five times ef slots */
 #define PLACES_MIN_BITS	8
-#define MAX_UNEQUAL	64		/* unequal slots compared before sketches are made */
+#define MAX_UNEQUAL		64		/* unequal slots compared before sketches are made */
 
 #define PLACE_FREE		UINT64_MAX
 

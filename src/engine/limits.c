@@ -69,7 +69,7 @@ engine_check_spec(const MirrorSpec *spec, EngineError *error)
 	return check_method(spec, error);
 }
 
-/* Check that counts of lists are asked for of a mirror that has so many. */
+/* Check that the counts requested are those of the mirror's lists. */
 EngineStatus
 engine_check_lists(uint32_t lists, uint32_t count, EngineError *error)
 {

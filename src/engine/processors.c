@@ -2,9 +2,9 @@
  * processors.c
  *		Number of processors that this process may use.
  *
- * A container is mostly given processors by a quota of time, which no affinity
- * shows. More threads than the quota pays for use it up early in each period
- * and then all stand still, in the middle of whatever others wait for.
+ * Containers usually limit processors by a time quota, which the affinity mask
+ * does not show. More threads than the quota exhaust it early in each period,
+ * and then all are stopped, also those that others wait for.
  */
 #include <limits.h>
 #include <math.h>
@@ -64,9 +64,9 @@ quota_in(const char *directory)
 }
 
 /*
- * The least quota of a group and those above it. What is not there is passed
- * by: in a container the path may be one of outside, and the container's own
- * group what is mounted.
+ * The least quota of a group and those above it. Missing files are skipped: in
+ * a container the path may be one of the host, and the container's own group is
+ * the mounted root.
  */
 static double
 least_quota(const char *root, const char *controllers, const char *group)

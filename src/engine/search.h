@@ -38,7 +38,7 @@ typedef struct SlotState
 	bool		live;			/* may be a result */
 } SlotState;
 
-/* Whether a slot is among the first so many. */
+/* Whether a slot is among the first count of slots. */
 static inline bool
 slot_is_among(const uint32_t *slots, uint32_t count, uint32_t slot)
 {

@@ -25,7 +25,7 @@
 #include "inspect/check.h"
 #include "base/signature.h"
 
-#define STANDBY_TRIES		30		/* checks begun anew because replay changed the index */
+#define STANDBY_TRIES		30		/* checks restarted because replay changed the index */
 #define STANDBY_SAME		6		/* the same violation found this many times in a row is damage,
 									 * because violations caused by concurrent replay move */
 #define STANDBY_PAUSE_MS	100

@@ -81,8 +81,8 @@ extern bool violated(IndexCheck *check, BlockNumber block, uint32 slot, const ch
 extern bool check_fetch(IndexCheck *check, BlockNumber block, PageKind kind);
 
 /*
- * Whether pd_lower is past so many bytes of the page's contents: WAL replay
- * clears what is behind it.
+ * Whether pd_lower covers this many bytes of the page's contents: WAL replay
+ * clears the bytes behind it.
  */
 extern bool check_reaches(IndexCheck *check, Size bytes);
 

@@ -39,7 +39,7 @@ check_fetch(IndexCheck *check, BlockNumber block, PageKind kind)
 	return true;
 }
 
-/* Whether pd_lower is past so many bytes of the page's contents. */
+/* Whether pd_lower covers this many bytes of the page's contents. */
 bool
 check_reaches(IndexCheck *check, Size bytes)
 {

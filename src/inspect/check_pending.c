@@ -16,7 +16,7 @@
 
 #include "inspect/check.h"
 
-#define SPARE_WALKS		1000	/* begun anew because an insert took a spare pending page */
+#define SPARE_WALKS		1000	/* restarted because an insert took a spare pending page */
 
 /* The metapage: what read_meta does not check. */
 bool
@@ -335,9 +335,10 @@ late_entry(IndexCheck *check, BlockNumber block, uint32 slot, uint32 next_fresh)
 }
 
 /*
- * What was appended since the snapshot, read after the node pages: an insert
- * shows its node record and its list entry at once, so whatever the node pages
- * showed is listed by now. With it every live slot is linked or pending.
+ * Entries appended since the snapshot, read after the node pages: an insert
+ * makes its node record and its list entry visible together, so every slot seen
+ * on node pages is listed by now. With them every live slot is linked or
+ * pending.
  */
 bool
 check_late_entries(IndexCheck *check)
@@ -348,7 +349,7 @@ check_late_entries(IndexCheck *check)
 
 	if (!follow_list(check, &moved))
 		return false;
-	/* The list goes on growing, into slots that are fresh now. */
+	/* The list continues to grow, into slots that are fresh now. */
 	next_fresh = PendingPageOf(check->page)->append.next_fresh;
 	end = PendingPageOf(check->page)->first_position + PendingPageOf(check->page)->count;
 	check->least_norm = PendingPageOf(check->page)->append.least_norm;

@@ -31,8 +31,8 @@ judge_record(IndexCheck *check, uint32 slot, const NodeCopy *node)
 	if (slot >= check->append.next_fresh)
 	{
 		/*
-		 * An insert may have come here since the snapshot: check_late_entries
-		 * says.
+		 * An insert may have used it since the snapshot: check_late_entries
+		 * decides.
 		 */
 		if (state != NODE_ABSENT)
 			check->last_used = Max(check->last_used, slot);

@@ -26,7 +26,7 @@
 #define UNIT_LOADS		3
 #define UNIT_COLUMNS	(1 + UNIT_NUMBERS + UNIT_LOADS)
 #define UNCOUNTED		0.5		/* probes beside those counted, times lists: none is never probed */
-#define MAX_EFFORT		UINT64CONST(100000000)	/* looks at a unit for each copy of each list */
+#define MAX_EFFORT		UINT64CONST(100000000)	/* units tried for each copy of each list */
 
 /* What a call asks about. */
 typedef struct UnitsCall

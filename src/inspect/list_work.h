@@ -17,7 +17,7 @@ typedef struct ListWork
 	double		counted;		/* the sum of them */
 } ListWork;
 
-/* Open an index that a function looks at; errors out unless it has lists. */
+/* Open an index for a function; errors out unless it has lists. */
 extern void list_work_open(Oid oid, SqlIndex *opened);
 
 /* Read its directory, and ask for counts. */

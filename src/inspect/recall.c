@@ -316,8 +316,8 @@ ask_about(Recall *recall, SampleBatch *batch, uint32 i)
 }
 
 /*
- * Ask about the next visible rows of those drawn, at most so many; where to go
- * on.
+ * Search for the next visible rows of those drawn, at most this many; returns
+ * where to continue.
  */
 static uint32
 ask_some(Recall *recall, const Sample *drawn, uint32 count, uint32 from, uint32 most)
@@ -348,7 +348,7 @@ ask_some(Recall *recall, const Sample *drawn, uint32 count, uint32 from, uint32 
 	return from;
 }
 
-/* Ask about so many rows, or as many as there are. */
+/* Search for this many rows, or as many as there are. */
 static void
 ask_all(Recall *recall, uint32 samples)
 {

@@ -180,7 +180,8 @@ expand_slot(IndexStats *stats, uint32 slot, const NodeCopy *node)
 		uint32		neighbour = node->neighbours[i];
 
 		/*
-		 * A slot beyond may have come since, or be damage: gpuann_check tells.
+		 * A slot beyond may have been added since, or be damage: gpuann_check
+		 * tells them apart.
 		 */
 		if (neighbour >= stats->bounds.next_fresh || bit_is_set(stats->reached, neighbour))
 			continue;
@@ -190,9 +191,9 @@ expand_slot(IndexStats *stats, uint32 slot, const NodeCopy *node)
 }
 
 /*
- * Which live slots the seeds lead to. The node pages are swept in order until
- * nothing more is reached: few sweeps, since each goes on with what it has
- * reached itself, and two bits of memory per slot.
+ * Which live slots can be reached from the seeds. The node pages are swept in
+ * order until a sweep reaches nothing more: few sweeps, since each uses what it
+ * has reached itself, and two bits of memory per slot.
  */
 static void
 find_reachable(IndexStats *stats)

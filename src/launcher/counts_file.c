@@ -65,7 +65,7 @@ static bool written;
  * raises no error.
  */
 static void *
-allocate(Size bytes)
+counts_allocate(Size bytes)
 {
 	return MemoryContextAllocExtended(TopMemoryContext, bytes,
 									  MCXT_ALLOC_NO_OOM | MCXT_ALLOC_HUGE);
@@ -85,8 +85,8 @@ static bool
 state_allocate(CountsState *state)
 {
 	memset(state, 0, sizeof(*state));
-	state->entries = allocate(AREA_MIRRORS * sizeof(CountsEntry));
-	state->counts = allocate(AREA_LIST_COUNTS * sizeof(double));
+	state->entries = counts_allocate(AREA_MIRRORS * sizeof(CountsEntry));
+	state->counts = counts_allocate(AREA_LIST_COUNTS * sizeof(double));
 	if (state->entries != NULL && state->counts != NULL)
 		return true;
 	state_free(state);

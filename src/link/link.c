@@ -39,7 +39,7 @@
 #define WAIT_FOR_MS			2000	/* unless no row was linked for this long: then the lock's
 									 * holder is not linking */
 #define SERVER_ROWS			16384	/* limit of a pass whose rows the server assigns to lists */
-#define COLLECTED_DIVISOR		64		/* divisor of the memory limit in bytes, giving the maximum
+#define COLLECTED_DIVISOR	64		/* divisor of the memory limit in bytes, giving the maximum
 									 * number of slots collected for a pass */
 #define COLLECT_CHUNK		65536	/* list entries read at once */
 

@@ -53,8 +53,8 @@ typedef struct EngineLoad
 	uint32		rows;			/* slots below this exist */
 	unsigned char *of_pass;		/* bit per slot */
 	uint32		room;			/* slots of an append */
-	EngineLoadPart	parts[2];		/* one in use by the engine, one being filled */
-	EngineLoadPart   *part;			/* the one being filled */
+	EngineLoadPart parts[2];	/* one in use by the engine, one being filled */
+	EngineLoadPart *part;		/* the one being filled */
 	bool		in_flight;		/* the engine uses the other one */
 } EngineLoad;
 
@@ -91,7 +91,7 @@ load_begin(EngineLoad *load)
 	load->room = Min(load->room, load->rows);
 	for (int i = 0; i < 2; i++)
 	{
-		EngineLoadPart   *part = &load->parts[i];
+		EngineLoadPart *part = &load->parts[i];
 
 		part->vectors = palloc_extended((Size) load->room * format->vector_bytes, MCXT_ALLOC_HUGE);
 		part->versions = palloc(sizeof(uint32) * load->room);
@@ -105,17 +105,6 @@ load_begin(EngineLoad *load)
 		bit_set(load->of_pass, load->pass->slots[i]);
 }
 
-/* End of the slots that are on the same node page as `first`. */
-static uint32
-node_page_end(const EngineLoad *load, uint32 first)
-{
-	const IndexFormat *format = load->format;
-	uint32		end = first - node_index(format, first) + format->nodes_per_page;
-
-	return Min(Min(end, (slot_superblock(format, first) + 1) * format->superblock_slots),
-			   load->rows);
-}
-
 /*
  * Call visit for slots [first, end), page by page; the page is NULL where
  * nothing was ever written.
@@ -126,7 +115,7 @@ visit_nodes(EngineLoad *load, uint32 first, uint32 end,
 {
 	for (uint32 slot = first; slot < end;)
 	{
-		uint32		page_end = Min(node_page_end(load, slot), end);
+		uint32		page_end = Min(node_page_end(load->format, slot, load->rows), end);
 		Buffer		buffer;
 		Page		page;
 
@@ -217,7 +206,7 @@ engine_load_rows(EngineLoad *load)
 	{
 		uint32		superblock_end =
 			(slot_superblock(load->format, first) + 1) * load->format->superblock_slots;
-		EngineLoadPart   *part = load->part;
+		EngineLoadPart *part = load->part;
 		EngineJob	job = {.kind = JOB_APPEND,
 						 .first_slot = first,
 						 .versions = part->versions,

@@ -19,13 +19,13 @@
 #include "engine/connectivity.h"
 #include "engine/select.h"
 
-#define BATCH_ROWS_MAX			1024
-#define BATCH_ROWS_MIN			16
+#define BATCH_ROWS_MAX		1024
+#define BATCH_ROWS_MIN		16
 #define SLICE_BATCH			64		/* rows of a batch, if the pass has a time limit */
 #define MATES				64		/* number of nearest rows of its own batch that are candidates
 									 * of a row */
-#define RENEW_DIVISOR			20		/* divisor: between batches, seeds are renewed when the
-										 * graph has grown by 1/20 */
+#define RENEW_DIVISOR		20		/* divisor: between batches, seeds are renewed when the graph
+									 * has grown by 1/20 */
 
 /*
  * Maximum number of candidates of one row: results of the search, nearest and
@@ -82,7 +82,7 @@ typedef struct SeedSample
 static PageLinkBatch *
 make_batch(GraphEdits *edits, const IndexFormat *format, Size memory)
 {
-	PageLinkBatch	   *batch = palloc0(sizeof(PageLinkBatch));
+	PageLinkBatch *batch = palloc0(sizeof(PageLinkBatch));
 	Size		row_bytes = format->vector_bytes + format->degree * sizeof(Candidate);
 
 	batch->edits = edits;
@@ -150,7 +150,7 @@ search_own_batch(const PageLinkBatch *batch, uint32 i, Mates *mates)
 }
 
 static void
-add_candidate(Candidate *candidates, uint32 *count, uint32 slot, double distance)
+add_page_candidate(Candidate *candidates, uint32 *count, uint32 slot, double distance)
 {
 	candidates[*count].slot = candidates[*count].index = slot;
 	candidates[(*count)++].distance = distance;
@@ -182,9 +182,9 @@ link_row(PageLinkBatch *batch, uint32 i)
 	mates.bound = count >= ef ? candidates[ef - 1].distance : INFINITY;
 	search_own_batch(batch, i, &mates);
 	for (uint32 n = 0; n < mates.nnearest; n++)
-		add_candidate(candidates, &count, mates.nearest[n].slot, mates.nearest[n].distance);
+		add_page_candidate(candidates, &count, mates.nearest[n].slot, mates.nearest[n].distance);
 	for (uint32 n = 0; n < mates.nequals; n++)
-		add_candidate(candidates, &count, mates.equals[n].slot, mates.equal_distance);
+		add_page_candidate(candidates, &count, mates.equals[n].slot, mates.equal_distance);
 
 	/*
 	 * The neighbours of a row written by an interrupted pass are candidates
@@ -193,7 +193,7 @@ link_row(PageLinkBatch *batch, uint32 i)
 	nold = graph_edits_get(edits, slot, old, &state);
 	graph_edits_distances(edits, slot, old, nold, old_distances);
 	for (uint32 n = 0; n < nold; n++)
-		add_candidate(candidates, &count, old[n], old_distances[n]);
+		add_page_candidate(candidates, &count, old[n], old_distances[n]);
 	batch->nchosen[i] = graph_edits_choose(edits, slot, candidates, count,
 										   batch->chosen + (Size) i * batch->format->degree, &kept);
 }
@@ -283,7 +283,7 @@ sample_load_seeds(SeedSample *sample, Relation index, const IndexFormat *format,
 
 /* Link one batch. */
 static void
-link_batch(PageLinkBatch *batch)
+link_page_batch(PageLinkBatch *batch)
 {
 	link_pause();
 	load_batch(batch);
@@ -313,7 +313,7 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 	MetaPage	meta;
 	PendingBounds bounds;
 	GraphEdits *edits;
-	PageLinkBatch	   *batch;
+	PageLinkBatch *batch;
 	SeedSample	sample;
 	int64		began_ms = monotonic_ms();
 	uint32		done = 0;
@@ -341,7 +341,7 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 		graph_edits_seeds(edits, sample.seeds, sample.count);
 		if (ends)
 			break;
-		link_batch(batch);
+		link_page_batch(batch);
 		done += batch->count;
 		if (manner->tell != NULL)
 			manner->tell(manner->before + done);

@@ -30,7 +30,7 @@
 
 #define MIN_DEAD		100		/* fewer dead rows, or fewer than one in DEAD_DIVISOR, are repaired
 								 * sooner in this process than a worker has sent them */
-#define DEAD_DIVISOR		128
+#define DEAD_DIVISOR	128
 #define FETCHED_BYTES	(1024 * 1024)	/* of graph rows fetched at once */
 #define PIECE_MS		100		/* engine time of a piece */
 #define FIRST_PIECE		4096	/* slots */

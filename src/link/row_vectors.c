@@ -213,7 +213,7 @@ row_vectors_square(RowVectors *vectors, uint32 slot)
 
 /* The distances of at most UNPINNED_MAX slots. */
 static void
-distances_of_few(RowVectors *vectors, const uint32 *slots, uint32 count, double *out)
+cached_distances_of_few(RowVectors *vectors, const uint32 *slots, uint32 count, double *out)
 {
 	UnpinnedVector places[UNPINNED_MAX];
 
@@ -247,5 +247,5 @@ void
 row_vectors_distances(RowVectors *vectors, const uint32 *slots, uint32 count, double *out)
 {
 	for (uint32 done = 0; done < count; done += UNPINNED_MAX)
-		distances_of_few(vectors, slots + done, Min(count - done, UNPINNED_MAX), out + done);
+		cached_distances_of_few(vectors, slots + done, Min(count - done, UNPINNED_MAX), out + done);
 }

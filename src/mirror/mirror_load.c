@@ -109,7 +109,7 @@ typedef struct PartOrder
 	const MirrorSlice *slice;
 	uint32		next;			/* first slot after the current run */
 	uint32		end;
-	LoadRowOrder	run;			/* of rows: the current run, in one superblock */
+	LoadRowOrder run;			/* of rows: the current run, in one superblock */
 } PartOrder;
 
 /*
@@ -209,7 +209,7 @@ load_read_rows(const MirrorSlice *slice, LoadPart part, uint32 *versions, uint64
 			   unsigned char *vectors)
 {
 	uint32		next = part.first;
-	LoadRowOrder	run;
+	LoadRowOrder run;
 
 	while (next_run(slice->format, &run, &next, part.first + part.count))
 	{
@@ -468,7 +468,7 @@ release_list_counts(const MirrorSlice *slice)
 {
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	if (mirror_is_generation(slice->entry, slice->generation))
-		list_counts_release(slice->entry);
+		mirror_release_counts(slice->entry);
 	LWLockRelease(gpuann_mirror_lock());
 }
 
@@ -533,7 +533,7 @@ load_step(MirrorSlice *slice)
 	MirrorProgress *progress = slice->progress;
 	SliceEnding ending;
 
-	/* the engine wants centroids before it is told which lists rows are in */
+	/* the engine needs centroids before the rows' lists */
 	if (format_has_lists(slice->format) && !lists_sent(slice))
 		return lists_send(slice);
 	/* a build whose graph is in the mirror already begins here */

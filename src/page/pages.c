@@ -342,28 +342,13 @@ check_snapshot_age(Relation index, Snapshot snapshot)
 #endif
 }
 
-/*
- * Return the format of an index, or NULL where a scan would raise an error.
- */
-const IndexFormat *
-peek_format(Relation index)
+bool
+index_cache_format(Relation index, const MetaPage *meta)
 {
-	if (index->rd_amcache == NULL)
-	{
-		Buffer		buffer =
-			peek_page(index, RelationGetNumberOfBlocks(index), GPUANN_META_BLOCK, PAGE_META);
-		MetaPage	meta;
-
-		if (!BufferIsValid(buffer))
-			return NULL;
-		memcpy(&meta, MetaPageOf(BufferGetPage(buffer)), sizeof(meta));
-		UnlockReleaseBuffer(buffer);
-		if (meta.magic != GPUANN_MAGIC || !version_is_read(&meta) ||
-			meta_fault(index, &meta) != NULL)
-			return NULL;
-		cache_meta(index, &meta);
-	}
-	return ((IndexCache *) index->rd_amcache)->format;
+	if (meta->magic != GPUANN_MAGIC || !version_is_read(meta) || meta_fault(index, meta) != NULL)
+		return false;
+	cache_meta(index, meta);
+	return true;
 }
 
 /*

@@ -276,6 +276,20 @@ node_index(const IndexFormat *format, uint32 slot)
 	return slot % format->superblock_slots % format->nodes_per_page;
 }
 
+/*
+ * The end of the slots that are on the same node page as this one; at most
+ * `most`.
+ */
+static inline uint32
+node_page_end(const IndexFormat *format, uint32 slot, uint32 most)
+{
+	uint64		page_end = (uint64) slot - node_index(format, slot) + format->nodes_per_page;
+	uint64		superblock_end =
+		((uint64) slot_superblock(format, slot) + 1) * format->superblock_slots;
+
+	return (uint32) Min(Min(superblock_end, page_end), most);
+}
+
 /* The first slot of a node page. */
 static inline uint32
 node_page_first_slot(const IndexFormat *format, uint32 superblock, uint32 page)
@@ -378,10 +392,10 @@ extern bool format_compute_lists(IndexFormat *format, const GpuannTypeInfo *info
 extern const IndexFormat *index_format(Relation index);
 
 /*
- * The same for the planner: NULL, and no error, if the metapage is damaged or
- * of another version. Until such an index is built anew other plans answer.
+ * Cache the format of a metapage that was read. False, and nothing is cached:
+ * it is damaged or of another version.
  */
-extern const IndexFormat *peek_format(Relation index);
+extern bool index_cache_format(Relation index, const MetaPage *meta);
 
 /*
  * Other values cached in rd_amcache: the nonce as read last, and a hint for the
@@ -511,6 +525,13 @@ extern void check_snapshot_age(Relation index, Snapshot snapshot);
  * this kind. InvalidBuffer, and no error: it is not, or is damaged.
  */
 extern Buffer peek_page(Relation index, BlockNumber blocks, BlockNumber block, PageKind kind);
+
+/*
+ * index_format() for the planner: NULL, and no error, if the metapage is
+ * damaged or of another version. Until such an index is built anew other plans
+ * answer.
+ */
+extern const IndexFormat *peek_format(Relation index);
 
 /*
  * Copy the vector of a slot, if the slot is live and its pages are whole.

@@ -81,6 +81,25 @@ peek_page(Relation index, BlockNumber blocks, BlockNumber block, PageKind kind)
 	return InvalidBuffer;
 }
 
+const IndexFormat *
+peek_format(Relation index)
+{
+	if (index->rd_amcache == NULL)
+	{
+		Buffer		buffer =
+			peek_page(index, RelationGetNumberOfBlocks(index), GPUANN_META_BLOCK, PAGE_META);
+		MetaPage	meta;
+
+		if (!BufferIsValid(buffer))
+			return NULL;
+		memcpy(&meta, MetaPageOf(BufferGetPage(buffer)), sizeof(meta));
+		UnlockReleaseBuffer(buffer);
+		if (!index_cache_format(index, &meta))
+			return NULL;
+	}
+	return index_format(index);
+}
+
 bool
 peek_vector(Relation index, const IndexFormat *format, BlockNumber blocks, uint32 slot,
 			void *vector)

@@ -1,13 +1,14 @@
 /*
  * cost.c
- *		What the planner is told: the price of the path that a scan would take
- *		now, by the plan node or as a plain index scan (README.md, "Cost").
+ *		Cost estimates of the path that a scan would take now, by the plan
+ *		node or as a plain index scan (README.md, "Cost").
  *
- * A stream's price is no line through its rows: a first answer costs a graph
+ * The cost of a stream is not linear in its rows: a first answer costs a graph
  * search, further ones broader searches, and at some point a pass over the
- * whole index begins. Where the planner has said how many rows it wants, the
- * line between the first row and the last is laid so that it meets the true
- * price there. A node that gathers rows has paid all before its first row.
+ * whole index. The planner interpolates linearly between first and last row, so
+ * where it has said how many rows it wants, the line is laid so that it meets
+ * the estimate there. A node that gathers rows has all its cost before the
+ * first row.
  */
 #include "base/handler.h"
 
@@ -27,9 +28,9 @@
 #include "utils/spccache.h"
 
 /*
- * Rows that a search visits: m for each of ef, and so many times m log n on the
- * way there. Neighbours are met again, the more the smaller the table is: of n
- * rows, x visits meet n (1 - exp(-x / n)). Within 15 % of what searches of
+ * Rows that a search visits: m for each of ef, plus this many times m log n to
+ * get there. Neighbours are met again, the more often the smaller the table: of
+ * n rows, x visits meet n (1 - exp(-x / n)). Within 15 % of what searches of
  * 1,000 to 100,000 rows with ef 10 to 160 visited.
  */
 #define VISITED_ON_THE_WAY	1.6
@@ -60,16 +61,16 @@ static const StepPrices cuda_prices = {
 	.round_trip = 2400, .expand = 0.8, .visit = 0.1, .compare = 0.01, .result = 12};
 
 /*
- * A distance costs this much, and as much more as the vector is long: together
- * 1 at the length that the steps were measured with.
+ * A distance costs this much, plus a part proportional to the length of the
+ * vector: together 1 at the length at which the steps were measured.
  */
 #define DISTANCE_BASE			0.6
 #define DISTANCE_BYTES			512
 
 /*
- * What a search of lists costs beside the rows that it compares, of which there
- * are so many for each of ef: a code's estimate and a centroid's distance, in
- * units of cpu_operator_cost; of the index's pages codes are so small a share.
+ * Costs of a search of lists beside the rows that it compares (this many for
+ * each of ef): the estimate of a code and the distance of a centroid, in units
+ * of cpu_operator_cost. Codes take a negligible share of the index's pages.
  */
 #define LIST_ROWS_COMPARED		15
 #define CODE_OPERATORS			0.3
@@ -81,7 +82,7 @@ static const StepPrices cuda_prices = {
 /* Rounds that are less likely count as none. */
 #define MIN_LIKELY	0.01
 
-/* The planner's price of an index that cannot be used. */
+/* Cost that makes the planner avoid an index that cannot be used. */
 #define COST_NEVER	get_float8_infinity()
 
 /* What a price depends on. */
@@ -167,12 +168,11 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 }
 
 /*
- * Charge no more of a vector than the table has for each row that passes the
- * filters, which is a share of all.
- *
- * Where vectors are out of line the planner charges nobody for reading them. If
- * every other plan has to, for each row that passes the filters, the two
- * compare that way; a join may leave them fewer rows.
+ * Charge no more for a vector than the table has, for each row that passes the
+ * filters, which is a share of all. For vectors out of line the planner charges
+ * no plan for reading them. Every other plan reads them for each row that
+ * passes the filters, so that is how the two are compared; a join may leave
+ * those plans fewer rows.
  */
 static void
 charge_no_more_than_others(PricedIndex *index, const RelOptInfo *rel, double passing)
@@ -182,8 +182,8 @@ charge_no_more_than_others(PricedIndex *index, const RelOptInfo *rel, double pas
 }
 
 /*
- * The price of so many distances, each of which costs so much at the length
- * that was measured.
+ * The cost of a number of distances, where each costs this much at the measured
+ * length.
  */
 static double
 distances_price(const PricedIndex *index, double count, double each)
@@ -194,16 +194,17 @@ distances_price(const PricedIndex *index, double count, double each)
 }
 
 /*
- * The price of reading the pages of so many visited rows.
+ * The cost of reading the pages of the rows visited.
  *
- * Rows near each other share no pages, but what is in the cache costs nothing;
- * so the pages are those rows' share of the index, and where the index is
- * larger than the cache, a page a row for the rest. The more of the index a
- * search visits, the more of what it needs do others keep in memory: so the
- * price approaches that of reading everything in order, from below. Vectors of
- * a table may be out of line, and then the planner does not know that a
- * sequential scan reads them: so that the two compare, no more pages are
- * charged than the table has.
+ * Rows near each other share no pages, but cached pages cost nothing; so the
+ * pages are those rows' share of the index, and where the index is larger than
+ * the cache, one page per row for the rest. The more of the index a search
+ * visits, the more of its pages are kept in memory by other searches: the cost
+ * approaches that of a sequential read from below.
+ *
+ * Vectors of a table may be out of line, and then the planner does not know
+ * that a sequential scan reads them. To keep the two comparable, no more pages
+ * are charged than the table has.
  */
 static double
 reading_price(const PricedIndex *index, double visited)
@@ -253,9 +254,9 @@ lists_price(const PricedIndex *index, double ef, double *read)
 }
 
 /*
- * The price of a graph search of breadth ef that goes on from one of breadth
- * `before` (0: there was none); *read is what has been paid for reading pages,
- * in this search and those before.
+ * The cost of a graph search of breadth ef that continues one of breadth
+ * `before` (0: there was none); *read is what has been charged for reading
+ * pages, by this search and those before.
  */
 static double
 graph_price(const PricedIndex *index, double before, double ef, double *read)
@@ -302,7 +303,7 @@ exact_passes_price(const PricedIndex *index, double wanted, uint32 room)
 	while (wanted > 0)
 	{
 		uint32		next = scan_exact_room((uint64) room * 8);
-		/* Rooms that do not grow any more are counted at once. */
+		/* Rounds after the room has reached its limit are alike. */
 		double		passes = next > room ? 1 : ceil(wanted / room);
 
 		price += passes * exact_price(index, room);
@@ -321,8 +322,8 @@ typedef struct GraphRounds
 } GraphRounds;
 
 /*
- * Add a round of breadth ef. Over pages a search goes on, if it has the memory;
- * a server begins anew.
+ * Add a round of breadth ef. Over pages a search continues where it ended, if
+ * it has the memory; a server starts again.
  */
 static void
 add_graph_round(const PricedIndex *index, GraphRounds *rounds, uint32 ef)
@@ -337,7 +338,7 @@ add_graph_round(const PricedIndex *index, GraphRounds *rounds, uint32 ef)
 }
 
 /*
- * Whether a scan has no round so broad, but compares all rows.
+ * Whether a scan compares all rows instead of a round of this breadth.
  */
 static bool
 is_too_broad(const PricedIndex *index, double ef)
@@ -366,8 +367,8 @@ stream_price(const PricedIndex *index, double wanted, uint32 first_exact_room)
 }
 
 /*
- * The rows of a stream that only its first exact pass finds: as many as a graph
- * round would have found that is not made.
+ * The rows of a stream that only its first exact pass finds: as many as the
+ * graph round would have found that it replaces.
  */
 static double
 rows_of_first_pass(const PricedIndex *index)
@@ -407,9 +408,10 @@ foreseen_ef(const NodeDemand *demand, double ef)
 }
 
 /*
- * The price of gathering rows until as many have passed as are wanted: graph
- * rounds as broad as the node foresees, or an exact pass (plan/gather.c); each
- * by how likely the scan comes to it. *proposals is how many rows are judged.
+ * The cost of gathering rows until as many have passed as are wanted: graph
+ * rounds as broad as the node foresees, or an exact pass (plan/gather.c), each
+ * weighted by the probability that the scan gets there. *proposals is how many
+ * rows are judged.
  */
 static double
 gather_price(const PricedIndex *index, const NodeDemand *demand, double *proposals)
@@ -453,9 +455,8 @@ confirming_price(double rows)
 }
 
 /*
- * The price of fetching proposed rows from the table, and evaluating its
- * filters on them. Of what is in the cache pages cost their share, as those of
- * the index do.
+ * The cost of fetching proposed rows from the table and evaluating its filters
+ * on them. Cached pages are charged in proportion, as those of the index are.
  */
 static double
 judging_price(const PricedIndex *index, const RelOptInfo *rel, double rows)
@@ -472,7 +473,7 @@ judging_price(const PricedIndex *index, const RelOptInfo *rel, double rows)
 }
 
 /*
- * The price of the node's stream, up to so many proposed rows.
+ * The cost of the node's stream up to a number of proposed rows.
  */
 static double
 judged_stream_price(const PricedIndex *index, const RelOptInfo *rel, double rows)
@@ -482,7 +483,7 @@ judged_stream_price(const PricedIndex *index, const RelOptInfo *rel, double rows
 }
 
 /*
- * The line from the price of the first row through that of a share of all.
+ * The linear cost from the first row through the cost of a share of all rows.
  */
 static Cost
 end_of_line(Cost startup, Cost price, double share)
@@ -537,8 +538,8 @@ gpuann_price(PlannerInfo *root, const PricedIndex *examined, const NodeDemand *d
 	else
 	{
 		/*
-		 * Beyond the rows wanted the line means nothing. A LIMIT above
-		 * wants few rows, probably: not many more than the graph finds.
+		 * Beyond the rows wanted the line has no meaning. A LIMIT above
+		 * probably wants few rows: not many more than the graph finds.
 		 */
 		double		wanted = demand->kind == DEMAND_BOUND ? demand->wanted * first
 							 : demand->wanted > 0			 ? rows_of_first_pass(&index)
@@ -551,11 +552,10 @@ gpuann_price(PlannerInfo *root, const PricedIndex *examined, const NodeDemand *d
 }
 
 /*
- * Which share of the relation's rows that pass its filters the query wants, if
- * it says so and reads nothing else; else 0.
- *
- * An unknown LIMIT and a cursor have a share too, but that is the planner's
- * guess, and too large a one for nearest rows.
+ * The share of the relation's passing rows that the query wants, if the query
+ * has a LIMIT and reads nothing else; else 0. An unknown LIMIT and a cursor
+ * have a share too, but that is the planner's default, and too large for
+ * nearest rows.
  */
 static double
 wanted_share(PlannerInfo *root, const RelOptInfo *rel)
@@ -563,8 +563,7 @@ wanted_share(PlannerInfo *root, const RelOptInfo *rel)
 	if (root->limit_tuples <= 0 || bms_membership(root->all_baserels) != BMS_SINGLETON)
 		return 0;
 	/*
-	 * Of a partition or child table the query wants the share that it wants of
-	 * the whole.
+	 * A partition or child table has the share of the whole.
 	 */
 	if (rel->top_parent_relids != NULL)
 		rel = find_base_rel(root, bms_singleton_member(rel->top_parent_relids));
@@ -572,8 +571,8 @@ wanted_share(PlannerInfo *root, const RelOptInfo *rel)
 }
 
 /*
- * The price of a plain index scan of so many rows; the planner adds that of
- * fetching them.
+ * The cost of a plain index scan of a number of rows, without fetching them,
+ * which the planner adds.
  */
 static double
 plain_price(const PricedIndex *index, double rows)
@@ -602,8 +601,8 @@ gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *
 		*pages = 0;
 #if PG_VERSION_NUM >= 180000
 		/*
-		 * Costs alone do not keep it from being chosen when everything else is
-		 * disabled.
+		 * Cost alone does not prevent it from being chosen when everything else
+		 * is disabled.
 		 */
 		path->path.disabled_nodes = 2;
 #endif
@@ -633,8 +632,8 @@ gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *
 	if (share > 0)
 		*total = end_of_line(*startup, plain_price(&index, ceil(share * index.rows)), share);
 	/*
-	 * The planner looks for parameters that workers do not get in quals and
-	 * targets only: an order by a vector of an outer query has one, too.
+	 * The planner looks for parameters that workers do not have in quals and
+	 * targets only; an ORDER BY on a vector of an outer query has one, too.
 	 */
 	if (!is_parallel_safe(root, (Node *) path->indexorderbys))
 		path->path.parallel_safe = false;

@@ -15,8 +15,8 @@
 /* What a query wants of a node, as far as the planner knows. */
 typedef enum DemandKind
 {
-	DEMAND_BOUND,				/* ordered, so many rows that pass; no more */
-	DEMAND_STREAM,				/* ordered, as many rows as somebody above wants: few, probably */
+	DEMAND_BOUND,				/* ordered, a number of rows that pass; no more */
+	DEMAND_STREAM,				/* ordered, as many rows as the node above wants: probably few */
 	DEMAND_ALL					/* every row that passes */
 } DemandKind;
 
@@ -36,9 +36,9 @@ typedef struct PricedIndex PricedIndex;
 extern const PricedIndex *gpuann_examine(const IndexOptInfo *info);
 
 /*
- * Price a scan by the node: what is paid before its first row, and before its
- * last. Fetching rows from the table and evaluating the relation's filters is
- * in it, the target list is not.
+ * Cost of a scan by the node: before its first row, and before its last.
+ * Fetching rows from the table and evaluating the relation's filters is in it,
+ * the target list is not.
  */
 extern void gpuann_price(PlannerInfo *root, const PricedIndex *index, const NodeDemand *demand,
 						 Cost *startup, Cost *total);

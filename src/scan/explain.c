@@ -20,7 +20,7 @@
 
 static explain_per_node_hook_type prev_explain_node = NULL;
 
-/* One line, for a person. */
+/* One line, for text formats. */
 static void
 explain_text(const LastScan *stats, ExplainState *es)
 {
@@ -38,9 +38,9 @@ explain_text(const LastScan *stats, ExplainState *es)
 	appendStringInfoChar(es->str, '\n');
 }
 
-/* The same for a program. */
+/* The same as properties, for other formats. */
 static void
-explain_properties(const LastScan *stats, ExplainState *es)
+index_scan_properties(const LastScan *stats, ExplainState *es)
 {
 	const ScanTally *tally = &stats->tally;
 
@@ -78,7 +78,7 @@ gpuann_explain_node(PlanState *planstate, List *ancestors, const char *relations
 	if (es->format == EXPLAIN_FORMAT_TEXT)
 		explain_text(&scan->stats, es);
 	else
-		explain_properties(&scan->stats, es);
+		index_scan_properties(&scan->stats, es);
 }
 
 void

@@ -22,10 +22,10 @@
 #define RANKED_AT_ONCE	16
 #define PQ_RERANK		20		/* rows compared for each wanted, by estimates: bounds of pq exclude
 								 * few (bench/results/lists-2-cores.md) */
-#define PQ_TRAINED		16		/* rows for each codeword without which these say little */
+#define PQ_TRAINED		16		/* with fewer rows per codeword these are not meaningful */
 #define FIRST_ROOM		1024	/* rows that memory is allocated for at first */
 #define PAGE_ENTRIES	(GPUANN_PAYLOAD / sizeof(PostingEntry))
-#define COSINE_SLACK	1e-6	/* of lengths that were made one in single precision */
+#define COSINE_SLACK	1e-6	/* of vectors normalised in single precision */
 
 /* A row that may be among the nearest. */
 typedef struct ListCandidate
@@ -50,7 +50,7 @@ typedef struct ListSearch
 	ListCandidate *candidates;
 	uint32		count;
 	uint32		allocated;
-	uint32		room;			/* they are ranked when there are so many */
+	uint32		room;			/* ranked when it has this many */
 	uint32		most_ranked;	/* of those, by their estimates; 0: as many as their bounds leave
 								 * open */
 
@@ -148,7 +148,7 @@ take_entries(void *context, const PostingEntry *entries, const unsigned char *co
 
 /* Sift a candidate down, in a heap whose root has the least key. */
 static void
-sift_down(ListCandidate *heap, uint32 count, uint32 place)
+sift_candidate(ListCandidate *heap, uint32 count, uint32 place)
 {
 	ListCandidate entry = heap[place];
 
@@ -195,14 +195,14 @@ next_few(ListSearch *search, uint32 left, ListCandidate *few)
 		}
 		*first = search->candidates[--search->count];
 		if (search->count > 0)
-			sift_down(search->candidates, search->count, 0);
+			sift_candidate(search->candidates, search->count, 0);
 	}
 	return count;
 }
 
 /* Offer a row that was compared. */
 static void
-offer(ListSearch *search, SearchResult row)
+offer_measured(ListSearch *search, SearchResult row)
 {
 	if (search->kept == search->kept_room && search->kept_room < search->round->ef)
 	{
@@ -224,7 +224,7 @@ rank_candidates(ListSearch *search)
 	uint32		count;
 
 	for (uint32 i = search->count / 2; i-- > 0;)
-		sift_down(search->candidates, search->count, i);
+		sift_candidate(search->candidates, search->count, i);
 	while (!is_exhausted(search) && (count = next_few(search, left, few)) > 0)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -232,7 +232,7 @@ rank_candidates(ListSearch *search)
 			slots[i] = few[i].slot;
 		page_rank(search->ranker, slots, count, distances);
 		for (uint32 i = 0; i < count; i++)
-			offer(search, (SearchResult) {distances[i], slots[i], few[i].version});
+			offer_measured(search, (SearchResult) {distances[i], slots[i], few[i].version});
 		search->visited += count;
 		left -= count;
 	}
@@ -252,8 +252,8 @@ entries_taken(void *context)
 /* ---- a round ---- */
 
 /*
- * The pending rows, exactly. They come first: what is not pending any more then
- * is in a list.
+ * The pending rows, exactly. They are searched first: a row that is no longer
+ * pending by then is in a list.
  */
 static void
 take_pending(ListSearch *search, PageAnswer *answer)
@@ -273,7 +273,7 @@ take_pending(ListSearch *search, PageAnswer *answer)
 	for (uint32 i = 0; i < pending.count; i++)
 	{
 		slot_set_add(search->ranked, pending.results[i].slot);
-		offer(search, pending.results[i]);
+		offer_measured(search, pending.results[i]);
 	}
 }
 

@@ -1,13 +1,13 @@
 /*
  * page_exact.c
- *		Exact searches over pages: of the whole index, of a part of the pending
- *		list; and every row in any order.
+ *		Exact searches over pages: of the whole index or of a part of the
+ *		pending list; and all rows in any order.
  *
- * Node pages say which slots are live; their vectors are then read in the order
- * in which they lie, each page once, and distances are computed in place. One
- * content lock is held at a time. A slot that dies or is reused in between is
- * found out when its row is emitted, by its version. Most rows are turned away
- * by their fast distance, as in the engine's exact search.
+ * Node pages say which slots are live; their vectors are then read in physical
+ * order, each page once, and distances are computed in place. One content lock
+ * is held at a time. A slot that dies or is reused in between is detected by
+ * its version when its row is emitted. Most rows are rejected by their fast
+ * distance, as in the engine's exact search.
  */
 #include "postgres.h"
 
@@ -21,7 +21,7 @@
 
 #define FIRST_ROOM	1024
 #define CHOSEN_SLOTS 4096		/* slots of a search of chosen ones that are collected at a time */
-#define MIN_AHEAD	64			/* slots whose vectors are worth being asked for beforehand */
+#define MIN_AHEAD	64			/* fewest slots whose vectors are read ahead */
 
 /* An exact search under way. */
 typedef struct ExactSearch
@@ -35,14 +35,14 @@ typedef struct ExactSearch
 	uint32		count;
 	void	   *vector;			/* a copy of one that crosses pages */
 	ReadAhead  *ahead;			/* of their pages; NULL: they are read one by one */
-	uint32		ahead_next;		/* slots[ahead_next ..) are still to be asked for, */
-	uint32		ahead_left;		/* after so many bytes of the one before, */
-	VectorPlace ahead_place;	/* from here on; */
-	BlockNumber ahead_last;		/* asked for last */
+	uint32		ahead_next;		/* slots[ahead_next ..) are to be read ahead, */
+	uint32		ahead_left;		/* and this many bytes of the one before, */
+	VectorPlace ahead_place;	/* which are here */
+	BlockNumber ahead_last;		/* the block named last */
 	Buffer		buffer;			/* the vector page that is locked, ... */
 	BlockNumber locked;			/* ... and its block */
-	float	   *wide;			/* the query in single precision; NULL: fast distances turn nothing
-								 * away */
+	float	   *wide;			/* the query in single precision; NULL: fast distances reject
+								 * nothing */
 	double		relative;		/* their error */
 	double		absolute;
 	SearchResult *heap;			/* the nearest so far, farthest first */
@@ -52,8 +52,8 @@ typedef struct ExactSearch
 } ExactSearch;
 
 /*
- * The distance kernels of an index. Asking the processor what it has is slow on
- * virtual machines, so it is asked once.
+ * The distance kernels of an index. CPUID is slow on virtual machines, so it is
+ * executed once.
  */
 const DistanceKernels *
 page_kernels(const IndexFormat *format)
@@ -115,9 +115,9 @@ exact_offer(ExactSearch *search, uint32 slot, uint32 version, double distance)
 }
 
 /*
- * Whether the fast distance of a slot alone shows that it is none of the
- * nearest, or after the upper bound; it is counted then. That there are more
- * may be said of a row that is a little after the bound.
+ * Whether the fast distance of a slot suffices to reject it: it is after the
+ * upper bound, or not among the nearest. Counts it as visited. A row slightly
+ * after the bound may set `more`.
  */
 static inline bool
 turned_away(ExactSearch *search, uint32 slot, const void *vector)
@@ -303,7 +303,7 @@ exact_begin(ExactSearch *search, const PageQuery *query, const ExactRange *range
 }
 
 /*
- * End: what was kept becomes the answer.
+ * End: make the answer of the rows kept.
  */
 static void
 exact_end(ExactSearch *search)
@@ -327,28 +327,15 @@ typedef struct ExactNodeOrder
 	uint32		slot;
 } ExactNodeOrder;
 
-/*
- * The end of the node page that a slot is on, as a slot; at most next_fresh.
- */
-static uint32
-node_page_end(const PageQuery *query, uint32 slot)
-{
-	const IndexFormat *format = query->format;
-	uint64 superblock_end = ((uint64) slot_superblock(format, slot) + 1) * format->superblock_slots;
-	uint64		page_end = (uint64) slot - node_index(format, slot) + format->nodes_per_page;
-
-	return Min(Min(superblock_end, page_end), query->bounds->next_fresh);
-}
-
 static BlockNumber
 next_node_block(void *state)
 {
-	ExactNodeOrder  *order = state;
+	ExactNodeOrder *order = state;
 	uint32		slot = order->slot;
 
 	if (slot >= order->query->bounds->next_fresh)
 		return InvalidBlockNumber;
-	order->slot = node_page_end(order->query, slot);
+	order->slot = node_page_end(order->query->format, slot, order->query->bounds->next_fresh);
 	return node_block(order->query->format, slot);
 }
 
@@ -408,7 +395,7 @@ page_exact_search(const PageQuery *query, const ExactRange *range, PageAnswer *a
 {
 	const IndexFormat *format = query->format;
 	uint32		last = query->bounds->next_fresh;
-	ExactNodeOrder	order = {query, range->from_slot};
+	ExactNodeOrder order = {query, range->from_slot};
 	ReadAhead  *ahead;
 	ExactSearch search;
 	uint32		page_end;
@@ -421,7 +408,7 @@ page_exact_search(const PageQuery *query, const ExactRange *range, PageAnswer *a
 		uint32		collected = search.count;
 
 		CHECK_FOR_INTERRUPTS();
-		page_end = node_page_end(query, slot);
+		page_end = node_page_end(query->format, slot, query->bounds->next_fresh);
 		collect_page(query, ahead, slot, page_end, search.slots, search.versions, &search.count);
 		end = end_of_range(&search, collected, page_end);
 		if (end < page_end)
@@ -507,7 +494,7 @@ page_listed_search(const PageQuery *query, const uint32 *slots, uint32 count,
 }
 
 /*
- * Exact distances of slots that somebody chose.
+ * Exact distances of slots that the caller chose.
  */
 void
 page_chosen_search(const PageQuery *query, NextSlots next, void *state, const ExactRange *range,
@@ -556,7 +543,7 @@ page_any_order(const PageQuery *query, uint32 after_slot, uint32 room, PageAnswe
 	uint32		slot = after_slot == NO_SLOT ? 0 : after_slot + 1;
 	uint32	   *slots = MemoryContextAlloc(query->memory, sizeof(uint32) * format->nodes_per_page);
 	uint32 *versions = MemoryContextAlloc(query->memory, sizeof(uint32) * format->nodes_per_page);
-	ExactNodeOrder	order = {query, slot};
+	ExactNodeOrder order = {query, slot};
 	ReadAhead  *ahead = read_ahead_begin(query->index, NULL, next_node_block, &order);
 
 	memset(answer, 0, sizeof(*answer));
@@ -564,7 +551,7 @@ page_any_order(const PageQuery *query, uint32 after_slot, uint32 room, PageAnswe
 		query->memory, sizeof(SearchResult) * ((Size) room + format->nodes_per_page));
 	while (slot < query->bounds->next_fresh && answer->count < room)
 	{
-		uint32		end = node_page_end(query, slot);
+		uint32		end = node_page_end(query->format, slot, query->bounds->next_fresh);
 		uint32		count = 0;
 
 		CHECK_FOR_INTERRUPTS();
@@ -587,7 +574,7 @@ page_live_rows(const PageQuery *query, TakeRows take, void *state)
 {
 	const IndexFormat *format = query->format;
 	PageRow    *rows = MemoryContextAlloc(query->memory, sizeof(PageRow) * format->nodes_per_page);
-	ExactNodeOrder	order = {query, 0};
+	ExactNodeOrder order = {query, 0};
 	ReadAhead  *ahead = read_ahead_begin(query->index, NULL, next_node_block, &order);
 	uint32		end;
 
@@ -598,7 +585,7 @@ page_live_rows(const PageQuery *query, TakeRows take, void *state)
 		Page		page = BufferGetPage(buffer);
 
 		CHECK_FOR_INTERRUPTS();
-		end = node_page_end(query, slot);
+		end = node_page_end(query->format, slot, query->bounds->next_fresh);
 		for (; slot < end && !PageIsNew(page); slot++)
 		{
 			const NodeRecord *node = node_record(format, page, slot);

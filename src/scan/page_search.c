@@ -35,7 +35,7 @@ struct PageGraph
 	void	   *wide_memory;
 	float	   *wide;			/* the query as fast distances want it, in wide_memory */
 	float		inverse_norm;	/* cosine: of the query */
-	uint32		next_fresh;		/* slots below it exist; rises while we look */
+	uint32		next_fresh;		/* slots below it exist; rises during the search */
 	void	   *vector;			/* a copy of one */
 	void	   *other;			/* and of another that it is compared with; NULL: none yet */
 	BufferHints hints;
@@ -145,7 +145,7 @@ distance_of(const PageGraph *graph, const void *vector, bool exact)
 }
 
 /*
- * Let the processor fetch what check_page looks at.
+ * Prefetch what check_page reads.
  */
 static inline void
 prefetch_ends(const char *page)
@@ -185,8 +185,8 @@ copy_vector(PageGraph *graph, VectorPlace place, bool check)
  *
  * While walking, vector pages are not checked: header and tail lie on other
  * memory pages than the vector, and fetching them costs a quarter of the
- * search. A damaged vector can only lead the walk astray; what is going to be
- * an answer is checked.
+ * search. A damaged vector can only misdirect the walk; what becomes an answer
+ * is checked.
  */
 static void
 distances_of_few(PageGraph *graph, const uint32 *slots, uint32 count, bool exact, double *out)
@@ -275,8 +275,8 @@ peek_distance(PageGraph *graph, const UnpinnedVector *at, double *distance)
 }
 
 /*
- * Walking distances of at most PINS slots: without pins where we know where
- * they are, then the others.
+ * Walking distances of at most PINS slots: first without pins, of those whose
+ * buffers are known, then the others.
  */
 static void
 walk_few(PageGraph *graph, const uint32 *slots, uint32 count, double *out)
@@ -310,8 +310,8 @@ walk_distances(void *context, const uint32_t *slots, uint32_t count, double *out
 }
 
 /*
- * Let the processor fetch a graph row that may be read next: descriptor,
- * header, record and tail.
+ * Prefetch a graph row that may be read next: descriptor, header, record and
+ * tail.
  */
 static void
 expect_row(void *context, uint32_t slot)
@@ -434,7 +434,7 @@ graph_begin(PageGraph *graph, const PageQuery *query)
 }
 
 /*
- * End: the caller keeps nothing of it.
+ * End: free everything.
  */
 static void
 graph_end(PageGraph *graph)
@@ -473,7 +473,7 @@ page_ranker_end(PageGraph *ranker)
 }
 
 /*
- * Search the graph, or go on in it; results are in the walk's scratch.
+ * Search the graph, or continue a search; results are in the walk's scratch.
  */
 static void
 search_linked(PageGraph *graph, PageWalk *walk, const WalkRound *round, GraphAnswer *found)
@@ -542,9 +542,9 @@ merge_answers(const SearchResult *a, uint32 na, const SearchResult *b, uint32 nb
 }
 
 /*
- * Read the list entries that are not linked when a walk begins. It keeps them:
- * once it has passed the neighbours of such a row it need not meet the row any
- * more, whoever links it and trims its entry meanwhile.
+ * Read the list entries that are not linked when a walk begins. The walk keeps
+ * them: once it has passed the neighbours of such a row it may not meet the row
+ * again, if it is linked and its entry trimmed meanwhile.
  */
 static void
 read_list(const PageQuery *query, PageWalk *walk)
@@ -552,8 +552,8 @@ read_list(const PageQuery *query, PageWalk *walk)
 	while (!page_pending_slots(query, query->bounds->linked, &walk->listed, &walk->listed_count))
 	{
 		/*
-		 * Trimming has overtaken us: a later look at the list sees the same
-		 * rows in the graph.
+		 * Trimmed meanwhile: when the list is read again the same rows are in
+		 * the graph.
 		 */
 		CHECK_FOR_INTERRUPTS();
 		pending_bounds(query->index, query->format, query->meta, query->bounds);
@@ -585,7 +585,8 @@ page_walk_end(PageWalk *walk)
 /*
  * A round of the graph search over buffers, and of list entries, exactly.
  *
- * The list comes first: what it no longer has then is in the graph already.
+ * The list is read first: a row that is no longer in it by then is in the
+ * graph.
  */
 void
 page_walk_round(const PageQuery *query, PageWalk *walk, const WalkRound *round, PageAnswer *answer)
@@ -630,8 +631,8 @@ pending_room(void)
 }
 
 /*
- * End the search of a walk: what it has visited, and its list entries, in the
- * order of their walking distances.
+ * End the search of a walk: collect what it has visited, and its list entries,
+ * in the order of their walking distances.
  */
 SlotSet *
 page_walk_collect(const PageQuery *query, PageWalk *walk, const SlotSet *skip)

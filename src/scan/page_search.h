@@ -41,10 +41,10 @@ typedef struct ExactRange
 	SearchBound beyond;			/* only after this */
 	SearchBound until;			/* only up to this, itself included */
 	const SlotSet *skip;		/* not these; or NULL */
-	uint32		room;			/* the nearest so many */
+	uint32		room;			/* results at most */
 	uint32		from_slot;		/* only slots from this on, ... */
-	uint32		most;			/* ... until so many rows were compared that skip does not have; 0:
-								 * no limit */
+	uint32		most;			/* ... until this many rows were compared that are not in skip;
+								 * 0: no limit */
 } ExactRange;
 
 typedef struct PageAnswer
@@ -64,7 +64,7 @@ typedef struct PageAnswer
 struct SearchScratch;
 
 /*
- * A graph search over pages that goes on where it stood: what it has visited,
+ * A graph search over pages that can be continued: it keeps what it has visited
  * from one round to the next. All zero: not begun. It lives in the memory of
  * its query, and ends with that.
  */
@@ -75,17 +75,17 @@ typedef struct PageWalk
 								 * page_walk_collect) */
 	uint32	   *listed;			/* the list entries that its first round read, sorted; ... */
 	uint32		listed_count;	/* ... these are compared in each round, linked meanwhile or not */
-	SearchResult *seen;			/* what it has visited and is still to give, nearest first by
-								 * walking distance */
+	SearchResult *seen;			/* visited and not yet returned, nearest first by walking
+								 * distance */
 	uint32		seen_count;
-	uint32		seen_next;		/* the next one to be given */
+	uint32		seen_next;		/* the next one to return */
 } PageWalk;
 
 /* What a round of a walk is to do. */
 typedef struct WalkRound
 {
 	uint32		ef;				/* results at most; more than in the round before */
-	uint64		most;			/* stop when the walk has visited so many rows; 0: no limit */
+	uint64		most;			/* stop when the walk has visited this many rows; 0: no limit */
 	bool		go_on;			/* there may be a further round */
 } WalkRound;
 
@@ -101,8 +101,8 @@ extern void page_walk_round(const PageQuery *query, PageWalk *walk, const WalkRo
 							PageAnswer *answer);
 
 /*
- * The nearest round->ef of what the lists nearest to the query have, and of
- * pending rows, exactly (list_search.c). Each round begins anew, with more
+ * The nearest round->ef of the rows of the lists nearest to the query, and of
+ * pending rows, exactly (list_search.c). Each round starts again, with more
  * lists.
  */
 /* How a round that searches for ef rows reads lists. */
@@ -130,11 +130,11 @@ extern void page_ranker_end(PageGraph *ranker);
 extern void page_walk_end(PageWalk *walk);
 
 /*
- * End the search of a walk that was begun: from here on it gives what it has
- * visited, and its list entries, but those in skip; these and what it gives are
- * the set returned. Rows that it has visited in the list and, linked meanwhile,
- * in the graph count once from here on, and list entries that there is no
- * memory for do not count; ...
+ * End the search of a walk that was begun: from here on it returns what it has
+ * visited, and its list entries, without those in skip. Returns the slots of
+ * skip and those that it will return. Rows that it has visited in the list and,
+ * linked meanwhile, in the graph count once from here on, and list entries that
+ * there is no memory for do not count; ...
  */
 extern SlotSet *page_walk_collect(const PageQuery *query, PageWalk *walk, const SlotSet *skip);
 
@@ -142,9 +142,9 @@ extern SlotSet *page_walk_collect(const PageQuery *query, PageWalk *walk, const 
 extern void page_walk_add(PageWalk *walk, const SearchResult *results, uint32 count);
 
 /*
- * ... the nearest `room` that were not given yet, and skip does not have by
- * now. They are ordered within the answer; from one answer to the next they
- * come by walking distance.
+ * ... the nearest `room` that were not returned yet and are not in skip. They
+ * are ordered within the answer; from one answer to the next they are in the
+ * order of their walking distances.
  */
 extern void page_walk_rest(const PageQuery *query, PageWalk *walk, const SlotSet *skip, uint32 room,
 						   PageAnswer *answer);

@@ -2,12 +2,13 @@
  * row_order.c
  *		Rows in the order of the operator's values.
  *
- * The index orders by double-precision distances, the operator returns single
- * precision: rows whose distances lie within rounding of each other may have
- * their values the other way round. A row is given when its value is at most
- * the least value that any row after it can have (engine/operator_bounds.h). So
- * the operator is called only where neighbours are that near; on the elements
- * stored in the index, which are the table's.
+ * The index orders by double-precision distances, but the operator returns
+ * single precision: rows whose distances differ by no more than rounding may
+ * have their values in reverse order. A row is returned when its value is at
+ * most the least value that any row after it can have
+ * (engine/operator_bounds.h). So the operator is called only for neighbours
+ * that are this near; on the elements stored in the index, which are those of
+ * the table.
  */
 #include "base/base.h"
 
@@ -73,7 +74,7 @@ scan_row_value(IndexScanDesc desc, ScanRow *row)
 	row->valued = true;
 }
 
-/* The heap's order: a row of less value, then of a lower slot, comes first. */
+/* Heap order: by value, then by slot. */
 static int
 compare_held(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 {
@@ -106,7 +107,8 @@ holds_any(const RowOrder *order)
 }
 
 /*
- * Give the first of the rows that wait, if no row after it can have less value.
+ * Return the first of the waiting rows, if no row after it can have a lesser
+ * value.
  */
 static bool
 release(RowOrder *order, ScanRow *row)

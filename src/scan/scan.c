@@ -9,7 +9,6 @@
 #include "base/handler.h"
 
 #include "access/relscan.h"
-#include "access/tableam.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -19,13 +18,13 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-/* What a page says of a result. */
+/* What the page says about a result. */
 typedef enum AnswerVerdict
 {
 	ANSWER_GOOD,				/* the row is there */
-	ANSWER_STALE,				/* it was, not long ago */
+	ANSWER_STALE,				/* it was until recently */
 	ANSWER_REUSED,				/* its slot has another row: false unless that came since */
-	ANSWER_FALSE				/* the server had been told otherwise */
+	ANSWER_FALSE				/* the server's mirror had been updated otherwise */
 } AnswerVerdict;
 
 static LastScan last_scan;
@@ -164,7 +163,7 @@ scan_first_query(IndexScanDesc desc, ServerQuery *query)
 						   .vector_bytes = scan->format->vector_bytes,
 						   .method = METHOD_GRAPH};
 	query->k = query->ef = first_ef(desc->indexRelation, &scan->wants);
-	/* As graph_round() does, if with the rows that the catalog knows of. */
+	/* As graph_round() does, but with the catalog's number of rows. */
 	if (scan->wants.ef == query->ef &&
 		scan_graph_is_dearer(query->ef, desc->indexRelation->rd_rel->reltuples, true, false))
 		return false;
@@ -185,8 +184,8 @@ first_room(const GpuannScan *scan)
 }
 
 /*
- * Empty the scan's state; its query and the index's bounds are captured, in
- * this order: the snapshot, then the bounds.
+ * Reset the scan's state and capture its query and the index's bounds, in this
+ * order: the snapshot, then the bounds.
  */
 static void
 scan_start(IndexScanDesc desc)
@@ -261,8 +260,8 @@ scan_start(IndexScanDesc desc)
 }
 
 /*
- * Get further answers, and let gpuann_last_scan() know. False: there are no
- * more rows.
+ * Get further answers, and update gpuann_last_scan(). False: there are no more
+ * rows.
  */
 static bool
 next_round(GpuannScan *scan)
@@ -274,7 +273,7 @@ next_round(GpuannScan *scan)
 }
 
 /*
- * Whether rows found in this stage may come too late.
+ * Whether this stage may find rows too late to be returned in order.
  */
 static inline bool
 comes_in_order(const GpuannScan *scan)
@@ -305,12 +304,12 @@ is_wanted(GpuannScan *scan, const SearchResult *result)
  * Judge a result by the node record of its slot, whose page is locked.
  *
  * A mirror lags a little, so it may name a row that has died since: the row is
- * dropped, and nothing is missing. A result that contradicts what the mirror
- * had been told before the query was posted is false: in its place it hides a
- * row that should have been given. Page changes up to answer.changes had
- * reached the mirror; a slot dies with such a change, and gets another row with
- * a pending entry. Linking changes pages too, so where another row lives a
- * changed page proves nothing: its entry must have come since.
+ * dropped, and nothing is missing. A result is false if it contradicts changes
+ * that the mirror had received before the query was posted: it takes the place
+ * of a row that should have been returned. Page changes up to answer.changes
+ * had reached the mirror; a slot dies with such a change, and gets another row
+ * with a pending entry. Linking changes pages too, so if the slot has another
+ * live row, a changed page proves nothing: its entry must be newer.
  */
 static AnswerVerdict
 answer_verify(const GpuannScan *scan, const SearchResult *result, Page page, const NodeRecord *node)
@@ -378,7 +377,7 @@ slot_came_since(const GpuannScan *scan, uint32 slot)
 
 /*
  * The row of a result. False: it is dead, or another row. After a false result
- * the pages answer the round anew.
+ * the round is repeated over pages.
  */
 static bool
 scan_confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
@@ -393,52 +392,6 @@ scan_confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 		(verdict == ANSWER_REUSED && !slot_came_since(scan, result->slot)))
 		scan_redo_round(scan);
 	return false;
-}
-
-/*
- * A row that is confirmed must lie in the table: what is beyond its end would
- * be an error of the table's. The length is asked for once in a session, and
- * again if a row seems to lie beyond.
- */
-void
-check_row_place(Relation index, Relation heap, BlockNumber *heap_blocks, BlockNumber block,
-				const ItemPointerData *tid)
-{
-	BlockNumber wanted = ItemPointerGetBlockNumberNoCheck(tid);
-
-	if (wanted < *heap_blocks || heap == NULL || heap->rd_tableam != GetHeapamTableAmRoutine())
-		return;
-	*heap_blocks = index_known_heap_blocks(index);
-	if (wanted < *heap_blocks)
-		return;
-	*heap_blocks = index_ask_heap_blocks(index, heap);
-	if (wanted >= *heap_blocks)
-		report_corrupt(index, block, "a TID lies beyond the end of the table");
-}
-
-/*
- * Error out if the table may have lost the row that was returned last.
- *
- * Early pruning takes a row out of the table's page before VACUUM comes to the
- * index (or without that), and the executor passes over a row that its index
- * names and the table has not. So when it asks for another row, the page of the
- * one before is tested as a sequential scan would have done.
- */
-void
-check_row_age(IndexScanDesc desc)
-{
-#if PG_VERSION_NUM < 170000
-	Relation	heap = desc->heapRelation;
-	Buffer		buffer;
-
-	if (old_snapshot_threshold < 0 || heap == NULL ||
-		heap->rd_tableam != GetHeapamTableAmRoutine() || !ItemPointerIsValid(&desc->xs_heaptid))
-		return;
-	buffer = ReadBuffer(heap, ItemPointerGetBlockNumber(&desc->xs_heaptid));
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	TestForOldSnapshot(desc->xs_snapshot, heap, BufferGetPage(buffer));
-	UnlockReleaseBuffer(buffer);
-#endif
 }
 
 /*
@@ -473,8 +426,8 @@ scan_next_row(IndexScanDesc desc, ScanRow *row)
 			const SearchResult result = scan->answer.results[scan->next];
 
 			/*
-			 * Nothing else may come between many rows that are not wanted, here
-			 * or by the table.
+			 * There may be no other check between many rows that are not
+			 * wanted, here or by the table.
 			 */
 			CHECK_FOR_INTERRUPTS();
 			scan->next++;
@@ -506,7 +459,7 @@ scan_peek(const GpuannScan *scan, double *distance)
 }
 
 /*
- * Have no more of the answer, nor of the graph.
+ * Skip the rest of the answer and further graph rounds.
  */
 void
 scan_end_answer(GpuannScan *scan)

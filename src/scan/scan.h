@@ -20,21 +20,21 @@
 
 #define EXACT_FIRST_ROOM	1024	/* rows selected by the first exact round of an exact scan
 									 * ... */
-#define EXACT_NEXT_ROOM		16384	/* ... and after the graph; each further round takes eight times
-									 * as many */
+#define EXACT_NEXT_ROOM		16384	/* ... and after the graph; each further round takes eight
+									 * times as many */
 #define GRAPH_ROW_COST		60		/* distances of an exact search by the server that cost
 									 * as much as one more of ef, ... */
 #define PAGE_GRAPH_ROW_COST 25		/* ... and over pages, */
 #define PAGE_LIST_ROW_COST	60		/* of lists */
 #define JUDGE_ROW_COST		5		/* rows judged in heap order that cost as much as one
 									 * judged in order of distance */
-#define EXPECTED_WEIGHT		4		/* the share that the planner expects to pass counts as
-									 * if so many rows had passed */
-#define FIRST_EF_FACTOR		4		/* the first round of a caller that gathers rows is at
-									 * most so many times as broad as it would be without
-									 * the filter: the planner may be wrong */
+#define EXPECTED_WEIGHT		4		/* the share that the planner expects to pass weighs as much
+									 * as this many rows that passed */
+#define FIRST_EF_FACTOR		4		/* the first round of a caller that gathers rows is at most
+									 * this many times as broad as without the filter, because
+									 * the planner's estimate may be wrong */
 #define VISITED_ROOM		1024	/* rows of a round of STAGE_VISITED */
-#define WALK_ROW_BYTES		128		/* memory of a walk over pages, a row visited */
+#define WALK_ROW_BYTES		128		/* memory of a walk over pages, per row visited */
 
 /* Rows of an exact round: what half of work_mem holds, at most. */
 static inline uint32
@@ -46,8 +46,8 @@ scan_exact_room(uint64 wanted)
 }
 
 /*
- * Rows of an exact round for a caller that looks for so many: a few more, for a
- * further round would compare all rows again.
+ * Rows of an exact round for a caller that looks for this many: a few more,
+ * because a further round would compare all rows again.
  */
 static inline uint32
 scan_room_for(double needed)
@@ -70,8 +70,8 @@ scan_walk_room(void)
 }
 
 /*
- * Whether searching the graph, or lists, so broadly costs more than comparing
- * every row.
+ * Whether searching the graph, or lists, with this breadth costs more than
+ * comparing every row.
  */
 static inline bool
 scan_graph_is_dearer(uint32 ef, double rows, bool server, bool lists)
@@ -106,8 +106,8 @@ scan_first_ef(double wanted, double needed, double as_set)
 }
 
 /*
- * The share that passes, by the rows judged and by what was expected: few rows
- * say little.
+ * The share that passes, by the rows judged and by what was expected, which
+ * weighs more while few rows were judged.
  */
 static inline double
 scan_share_seen(double passed, double judged, double expected)
@@ -116,8 +116,8 @@ scan_share_seen(double passed, double judged, double expected)
 }
 
 /*
- * Whether a scan that may visit so many rows (gpuann.max_scan_tuples) may not
- * visit all that an index has. Of its slots some may hold rows that are dead by
+ * Whether a scan that may visit this many rows (gpuann.max_scan_tuples) may not
+ * visit all rows of an index. Some of its slots may hold rows that are dead by
  * now.
  */
 static inline bool
@@ -128,15 +128,15 @@ scan_is_limited(const PendingBounds *bounds, int max_visited)
 }
 
 /*
- * What becomes of rows that the graph finds too late to come in order, and what
- * follows its rounds (architecture.md, I4).
+ * How a scan treats rows that the graph finds too late to be returned in order,
+ * and what follows its rounds (architecture.md, I4).
  */
 typedef enum ScanKind
 {
-	SCAN_ORDERED,				/* they are dropped and counted; then exactly, beyond the last */
-	SCAN_AS_FOUND,				/* they come as they are found; then exactly, what has not come */
-	SCAN_GATHER,				/* they come as they are found, because the caller gathers rows and
-								 * sorts them; then exactly, every row from the nearest on */
+	SCAN_ORDERED,				/* dropped and counted; then exactly, beyond the last */
+	SCAN_AS_FOUND,				/* returned as found; then exactly, what was not returned */
+	SCAN_GATHER,				/* returned as found, because the caller gathers rows and sorts
+								 * them; then exactly, every row from the nearest on */
 	SCAN_FIRST,					/* the first answer, nothing more */
 	SCAN_EXACT					/* exactly from the start */
 } ScanKind;
@@ -153,7 +153,7 @@ typedef struct ScanRow
 
 /*
  * A caller's filter that may be evaluated for all rows before any is ranked:
- * whether a row is there for the snapshot and passes. NULL: there is none.
+ * whether a row is visible to the snapshot and passes. NULL: there is none.
  */
 typedef struct ScanFilter
 {
@@ -178,10 +178,9 @@ typedef struct ScanWants
 typedef enum ScanStage
 {
 	STAGE_GRAPH,				/* answers of the graph, broader from round to round */
-	STAGE_VISITED,				/* gpuann.max_scan_tuples ends them: what they visited and did not
-								 * give */
-	STAGE_RANGE,				/* exactly, as many other rows as may still be visited: a range of
-								 * slots after the other */
+	STAGE_VISITED,				/* ended by gpuann.max_scan_tuples: rows visited and not returned */
+	STAGE_RANGE,				/* exactly, as many other rows as may still be visited, range by
+								 * range of slots */
 	STAGE_EXACT,				/* exactly: everything, or what is beyond the graph's rows */
 	STAGE_ANY,					/* no order: the query is NULL or has no direction */
 	STAGE_DONE
@@ -196,7 +195,7 @@ typedef struct ScanAnswer
 	uint32		end_slot;		/* exact over pages: as PageAnswer's */
 	uint32		before;			/* exact over pages: as PageAnswer's; from the server: unknown, so
 								 * PG_UINT32_MAX */
-	bool		of_server;		/* with what its mirror had been told when it was asked: */
+	bool		of_server;		/* from a mirror that had received, when it was asked: */
 	uint64		changes;		/* changes of pages up to this, */
 	uint64		position;		/* and list entries before this */
 } ScanAnswer;
@@ -208,8 +207,7 @@ typedef struct LastScan
 	bool		exact;
 	char		engine[16];		/* of the server, if it answered first */
 	uint32		batch;			/* queries in that answer's batch */
-	uint64		visited;		/* rows; what a further search of the scan visits again does not
-								 * count */
+	uint64		visited;		/* rows; those that a further search visits again count once */
 	uint64		pending;
 	uint32		ef;				/* of the last graph round */
 	uint32		probes;			/* lists that it searched, if the index has lists */
@@ -221,7 +219,10 @@ typedef struct LastScan
 	ScanTally	tally;
 } LastScan;
 
-/* The server's first answer to a scan, asked for with those of others. */
+/*
+ * The server's first answer to a scan, requested in a batch with those of
+ * others.
+ */
 typedef struct FirstAnswer
 {
 	bool		set;
@@ -236,14 +237,14 @@ typedef struct ScanRows
 {
 	ScanRow    *rows;
 	uint64		first;			/* rows before it have been taken */
-	uint64		settled;		/* rows before it keep their places, whatever is put in later */
+	uint64		settled;		/* rows before it keep their places, whatever is inserted later */
 	uint64		count;
 	uint64		allocated;
 } ScanRows;
 
 /*
- * Rows on their way into the order of the operator's values; all zero but for
- * its source at first.
+ * Rows being sorted by the operator's values; initially all zero but for its
+ * source.
  */
 typedef struct RowOrder
 {
@@ -277,12 +278,12 @@ typedef struct GpuannScan
 	OperatorBounds bounds_of_value; /* of the operator's value, for a distance */
 	PageQuery	query;
 	MetaPage	meta;
-	bool		meta_read;		/* only who searches pages needs more of it than the nonce */
-	PendingBounds bounds;			/* without where the list begins until then */
+	bool		meta_read;		/* page searches need more of it than the nonce */
+	PendingBounds bounds;			/* the list's begin is missing until then */
 	MirrorRef	mirror;
 	bool		ask_server;
 	bool		answered;		/* there was a first answer */
-	FirstAnswer *first;			/* asked for beforehand, or NULL */
+	FirstAnswer *first;			/* requested in a batch, or NULL */
 
 	/* the current answer, and what has been emitted */
 	ScanAnswer	answer;
@@ -326,20 +327,23 @@ extern bool scan_next_row(IndexScanDesc desc, ScanRow *row);
 extern bool scan_peek(const GpuannScan *scan, double *distance);
 
 /*
- * Put a row into its place by (distance, slot): in memory of the scan, from one
- * rescan to the next.
+ * Insert a row by (distance, slot): in memory of the scan, from one rescan to
+ * the next.
  */
 extern void scan_rows_insert(GpuannScan *scan, ScanRows *rows, const ScanRow *row);
 
 /* The next row in the order of the operator's values. */
 extern bool scan_next_in_order(IndexScanDesc desc, RowOrder *order, ScanRow *row);
 
-/* Have the operator's value of a row, computed from the stored elements. */
+/*
+ * Compute the operator's value of a row from the stored elements, if not done
+ * yet.
+ */
 extern void scan_row_value(IndexScanDesc desc, ScanRow *row);
 
 /*
- * Have no more of the current answer and no further graph rounds: those behind
- * are too far.
+ * Skip the rest of the current answer and further graph rounds: all further
+ * rows are too far.
  */
 extern void scan_end_answer(GpuannScan *scan);
 
@@ -367,12 +371,12 @@ extern void scan_rank_passing(GpuannScan *scan, const ExactRange *range, PageAns
 /* Forget which passed, before the scan's memory is reset: files may be open. */
 extern void scan_judge_end(GpuannScan *scan);
 
-/* Go on to further answers. False: there are no more rows. */
+/* Get further answers. False: there are no more rows. */
 extern bool scan_next_round(GpuannScan *scan);
 
 /*
- * The answer is false: have the pages answer the round anew, from the row on
- * that was not confirmed.
+ * The answer is false: repeat the round over pages, from the row on that was
+ * not confirmed.
  */
 extern void scan_redo_round(GpuannScan *scan);
 
@@ -390,26 +394,26 @@ last_scan_path(const LastScan *stats)
 extern void source_by_graph(GpuannScan *scan, ScanAnswer *answer);
 
 /*
- * Ask for what the walk over pages is still to give and the scan has not
- * emitted, a part of it.
+ * Get a further part of the rows that the walk over pages has visited and the
+ * scan has not emitted.
  */
 extern void source_by_visited(GpuannScan *scan, ScanAnswer *answer);
 
-/* Ask for a range, exactly. One of so many rows is the pages' to answer. */
+/* Search a range exactly. If it limits the rows compared, pages answer. */
 extern void source_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer *answer);
 
 /*
- * Have the server give the first answers of so many scans, whose vectors stand
- * one after another, in batches. Who is about to begin such a scan sets its
- * `first`; where there is no answer the scan asks for itself.
+ * Request the first answers of `count` scans, whose vectors are stored one
+ * after another, in batches from the server. A caller that begins such a scan
+ * sets its `first`; without an answer the scan asks by itself.
  */
 extern void scan_batch_ask(Relation index, const void *vectors, uint32 count, SearchMethod method,
 						   FirstAnswer *first);
 
 /*
- * Have the server give the first answers of scans of several indexes, none of
- * which has begun, in one batch: of those that begin with a graph round like
- * the first one's. An answer's results are in memory of its scan.
+ * Request the first answers of scans of several indexes, none of which has
+ * begun, in one batch from the server: of those that begin with a graph round
+ * like the first one's. An answer's results are in memory of its scan.
  */
 extern void scan_batch_ask_several(IndexScanDesc *scans, uint32 count, FirstAnswer **first);
 
@@ -418,13 +422,6 @@ extern void scan_batch_ask_several(IndexScanDesc *scans, uint32 count, FirstAnsw
  * round. Memory is palloc'd.
  */
 extern bool scan_first_query(IndexScanDesc desc, ServerQuery *query);
-
-/*
- * Take the answer that was asked for before the scan began, if its query is the
- * one that the scan has now.
- */
-extern bool scan_batch_has(GpuannScan *scan, const ServerQuery *query, ServerAnswer *answer,
-						   uint64 *changes);
 
 /* Read the metapage, unless that was done: before pages are searched. */
 extern void scan_read_meta(GpuannScan *scan);
@@ -441,8 +438,8 @@ extern bool scan_unmirrored_search(GpuannScan *scan, uint64 from, const SearchBo
 extern void source_begin(GpuannScan *scan);
 
 /*
- * Let a query of the graph stage be one of lists, if the index has these;
- * *lists: how many.
+ * If the index has lists, make a query of the graph stage one of lists; *lists:
+ * how many there are.
  */
 extern void source_plan_query(Relation index, const IndexFormat *format, ServerQuery *query,
 							  uint32 *lists);

@@ -1,13 +1,12 @@
 /*
  * scan_batch.c
- *		The first answers of many scans, asked for at once.
+ *		First answers of many scans, requested in one batch.
  *
- * A scan asks for itself, when the executor wants its first row. Who knows
- * beforehand what many scans are going to ask, of one index (gpuann_recall) or
- * each of its own (the plan node, of partitions), has the server answer all of
- * them in one batch through a channel, and gives each scan its own answer. Such
- * an answer is no different: it says which list entries it covers, and its rows
- * are confirmed.
+ * A scan asks by itself when the executor wants its first row. A caller that
+ * knows beforehand what many scans will ask, of one index (gpuann_recall) or
+ * each of its own (the plan node, for partitions), requests all answers in one
+ * batch through a channel, and hands each scan its own. Such an answer is like
+ * any other: it says which list entries it covers, and its rows are confirmed.
  */
 #include "postgres.h"
 
@@ -57,7 +56,7 @@ scan_batch_ask(Relation index, const void *vectors, uint32 count, SearchMethod m
 	memset(first, 0, sizeof(FirstAnswer) * count);
 	pending_bounds(index, format, &meta, &bounds);
 	mirror = client_mirror(index, &meta, &why);
-	/* Otherwise each scan finds out, and tells, why it takes the page path. */
+	/* Otherwise each scan determines and reports why it takes the page path. */
 	if (why != FALLBACK_NONE || count == 0)
 		return;
 	source_plan_query(index, format, &query, &lists);
@@ -92,8 +91,8 @@ ready_mirror(Relation index, MirrorRef *mirror)
 }
 
 /*
- * Take a scan into the batch, if it is going to ask as the first one does.
- * Otherwise it asks for itself.
+ * Add a scan to the batch, if it asks the same as the first one. Otherwise it
+ * asks by itself.
  */
 static void
 members_add(Members *batch, IndexScanDesc scan, FirstAnswer *first)
@@ -151,28 +150,11 @@ scan_batch_ask_several(IndexScanDesc *scans, uint32 count, FirstAnswer **first)
 
 	for (uint32 i = 0; i < count; i++)
 		members_add(&batch, scans[i], first[i]);
-	/* A scan that is alone asks for itself, through its own slot. */
+	/* A single scan asks by itself, through its own slot. */
 	if (batch.count > 1 &&
 		client_search_several(batch.mirrors, &batch.query, batch.vectors, batch.count, answers) ==
 			FALLBACK_NONE)
 		members_answer(&batch, answers);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(memory);
-}
-
-bool
-scan_batch_has(GpuannScan *scan, const ServerQuery *query, ServerAnswer *answer, uint64 *changes)
-{
-	FirstAnswer *first = scan->first;
-
-	if (first == NULL || !first->set || scan->answered || query->beyond.set ||
-		query->method != first->query.method || query->k != first->query.k ||
-		query->ef != first->query.ef || query->probes != first->query.probes ||
-		query->rerank != first->query.rerank || scan->mirror.entry != first->mirror.entry ||
-		scan->mirror.generation != first->mirror.generation)
-		return false;
-	*answer = first->answer;
-	*changes = first->changes;
-	first->set = false;
-	return true;
 }

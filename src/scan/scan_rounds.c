@@ -1,19 +1,18 @@
 /*
  * scan_rounds.c
- *		The stages of a scan: which answers it asks for, one round after the
- *		other.
+ *		The stages of a scan: which answers it asks for, round by round.
  *
- * A scan begins with one graph search. Wants the executor more rows than that
- * found, the search goes on, or is repeated, more broadly as long as that is
- * cheaper than comparing everything; then the rest is selected exactly. See
- * README.md, "Stages", for what gpuann.iterative_scan changes.
+ * A scan begins with one graph search. If the executor wants more rows than
+ * that found, the search is continued or repeated with more breadth as long as
+ * that is cheaper than comparing everything; then the rest is selected exactly.
+ * See README.md, "Stages", for what gpuann.iterative_scan changes.
  *
- * gpuann.max_scan_tuples is a number of rows that a scan may visit. A row
- * counts once, however many searches of the scan visit it: a walk over pages
- * goes on where it stood, and a search that begins anew visits at least what
- * the one before did. Whatever was visited over pages is emitted once, before
- * the scan ends, whoever links it meanwhile; but for pending rows that work_mem
- * does not hold, for which the ranges take as many others.
+ * gpuann.max_scan_tuples limits the rows that a scan visits. A row counts once,
+ * however many searches of the scan visit it: a walk over pages continues where
+ * it ended, and a search that starts again visits at least what the one before
+ * did. Every row visited over pages is emitted once before the scan ends, even
+ * if it is linked meanwhile; except for pending rows that exceed work_mem, for
+ * which the ranges take as many others.
  */
 #include "base/base.h"
 
@@ -24,7 +23,7 @@
 #include "utils/memutils.h"
 
 /*
- * Whether what was emitted takes much of work_mem already.
+ * Whether the set of emitted slots takes a quarter of work_mem.
  */
 static bool
 emitted_is_large(const GpuannScan *scan)
@@ -33,7 +32,7 @@ emitted_is_large(const GpuannScan *scan)
 }
 
 /*
- * Make room for the next answer.
+ * Free the current answer.
  */
 static void
 drop_answer(GpuannScan *scan)
@@ -57,8 +56,8 @@ visits_left(const GpuannScan *scan)
 }
 
 /*
- * Whether gpuann.max_scan_tuples lets the scan compare every row, or that was
- * done: what was visited does not count again.
+ * Whether gpuann.max_scan_tuples lets the scan compare every row, or it has
+ * done so: rows visited before do not count again.
  */
 static bool
 may_visit_all(const GpuannScan *scan)
@@ -68,8 +67,8 @@ may_visit_all(const GpuannScan *scan)
 
 /*
  * How many rows the walk over pages may have visited in all, where they are
- * limited. What a first answer visited, or a server's, it may visit too: these
- * are the same rows.
+ * limited. It may visit what the first answer or the server's answers visited:
+ * these are the same rows.
  */
 static uint64
 walk_most(const GpuannScan *scan)
@@ -87,13 +86,13 @@ visits_of(const GpuannScan *scan, uint32 ef)
 }
 
 /*
- * Whether the next graph round, so broad, is better done over pages, where the
- * rows that may be visited are limited.
+ * Whether the next graph round, of this breadth, is better done over pages,
+ * where the rows that may be visited are limited.
  *
- * A server gives the nearest `ef` of the rows that it visits, and visits them
- * again when it is asked again. A walk over pages visits them too, and what it
- * visits all comes, in the end. So the server is asked as long as the limit,
- * and the memory of a walk that follows, suffice for its next answer.
+ * A server returns the nearest `ef` of the rows that it visits, and visits them
+ * again when it is asked again. A walk over pages visits them too, but in the
+ * end returns all that it visits. So the server is asked as long as the limit,
+ * and the memory of the walk that follows, suffice for its next answer.
  */
 static bool
 is_time_to_walk(const GpuannScan *scan, uint32 ef)
@@ -103,7 +102,7 @@ is_time_to_walk(const GpuannScan *scan, uint32 ef)
 }
 
 /*
- * Whether a graph round so broad costs more than comparing every row.
+ * Whether a graph round of this breadth costs more than comparing every row.
  */
 static bool
 is_dearer(const GpuannScan *scan, uint32 ef)
@@ -113,8 +112,8 @@ is_dearer(const GpuannScan *scan, uint32 ef)
 }
 
 /*
- * The breadth of the next graph round: twice the last's. 0: another round is
- * not worth it, or cannot be.
+ * The breadth of the next graph round: twice the last one's. 0: another round
+ * is not worth it, or not possible.
  */
 static uint32
 next_ef(const GpuannScan *scan)
@@ -132,9 +131,9 @@ next_ef(const GpuannScan *scan)
 }
 
 /*
- * Set up a further graph round. Over pages it goes on where the last one ended,
- * as long as half of work_mem holds what is visited. Beyond that a limited scan
- * has no more graph rounds; an unlimited one begins anew.
+ * Set up a further graph round. Over pages it continues where the last one
+ * ended, as long as half of work_mem holds what is visited. Beyond that a
+ * limited scan has no more graph rounds; an unlimited one starts again.
  */
 static void
 prepare_round(GpuannScan *scan, uint32 ef)
@@ -161,7 +160,7 @@ graph_round(GpuannScan *scan)
 	bool		first = scan->ef == 0;
 	uint32		ef = first ? scan->first_ef : next_ef(scan);
 
-	/* Who wants many rows is better served exactly at once. */
+	/* For many rows an exact pass is cheaper from the start. */
 	if (first && scan->wants.ef == ef && may_visit_all(scan) && is_dearer(scan, ef))
 		ef = 0;
 	if (ef == 0)
@@ -175,8 +174,8 @@ graph_round(GpuannScan *scan)
 	drop_answer(scan);
 	source_by_graph(scan, &scan->answer);
 	/*
-	 * The last round has all that was visited, far rows too: what it found
-	 * comes in the order of all, with those of a range.
+	 * The last round would return all rows visited, far ones too: they are
+	 * returned later, in order with those of a range.
 	 */
 	if (scan->round.most > 0 && scan->walk.scratch != NULL &&
 		scan->walk.visited >= scan->round.most)
@@ -185,7 +184,7 @@ graph_round(GpuannScan *scan)
 }
 
 /*
- * A round of what the graph rounds have visited.
+ * A round of rows that the graph rounds have visited.
  */
 static void
 visited_round(GpuannScan *scan)
@@ -204,7 +203,7 @@ has_range(const GpuannScan *scan)
 }
 
 /*
- * A range of rows that skip does not have: as many as may be visited and a
+ * Search a range of rows that are not in skip: as many as may be visited and a
  * quarter of work_mem holds.
  */
 static void
@@ -228,9 +227,9 @@ range_round(GpuannScan *scan)
 }
 
 /*
- * Begin to give what the graph rounds have visited. Where rows come in order
- * those of a range are put among them: the walk has seen some of the farthest
- * rows, and after these a range would have nothing to give.
+ * Begin to return what the graph rounds have visited. If rows are returned in
+ * order, those of a range are merged with them: the walk has seen some of the
+ * farthest rows, and after these a range would have nothing to return.
  */
 static void
 begin_visited(GpuannScan *scan)
@@ -239,7 +238,7 @@ begin_visited(GpuannScan *scan)
 	SlotSet    *known = page_walk_collect(&scan->query, walk, scan->emitted);
 
 	scan->stage = STAGE_VISITED;
-	/* What a range may visit is what neither was given nor is going to be. */
+	/* A range may visit what was neither returned nor will be. */
 	scan->stats.visited = walk->visited;
 	if (scan->kind == SCAN_ORDERED && has_range(scan))
 	{
@@ -256,10 +255,10 @@ begin_visited(GpuannScan *scan)
 /*
  * A round of STAGE_EXACT.
  *
- * After the graph an ordered scan goes on beyond the last row emitted, one that
- * gives rows as they are found takes whatever is nearest and was not emitted.
- * The first round of an ordered scan says how many rows the graph has missed,
- * if it read the pages.
+ * After the graph an ordered scan continues beyond the last row emitted; one
+ * that returns rows as they are found takes the nearest rows that were not
+ * emitted. The first round of an ordered scan counts how many rows the graph
+ * has missed, if it read the pages.
  */
 static void
 exact_round(GpuannScan *scan, bool first)
@@ -325,15 +324,18 @@ begin_exact(GpuannScan *scan)
 		scan->judged = scan->emitted;
 		scan->emitted = NULL;
 	}
-	/* Of equally distant rows the graph may have found any: the others come. */
+	/*
+	 * The graph may have found any of the rows at the last distance: return the
+	 * others.
+	 */
 	else if (scan->last.set)
 		scan->last = (SearchBound) {true, nextafter(scan->last.distance, -INFINITY), NO_SLOT};
 	exact_round(scan, true);
 }
 
 /*
- * Go on to the next stage of a scan that may not visit all rows; its first
- * round is begun.
+ * Begin the next stage of a scan that may not visit all rows, with its first
+ * round.
  */
 static void
 next_limited_stage(GpuannScan *scan)
@@ -351,7 +353,7 @@ next_limited_stage(GpuannScan *scan)
 }
 
 /*
- * Go on to the next stage; its first round is begun.
+ * Begin the next stage, with its first round.
  */
 static void
 next_stage(GpuannScan *scan)
@@ -417,8 +419,8 @@ scan_next_round(GpuannScan *scan)
 }
 
 /*
- * The answer is false: have the pages answer the round anew, from the row on
- * that was not confirmed. What was emitted stays so.
+ * The answer is false: repeat the round over pages, from the row on that was
+ * not confirmed. What was emitted stays emitted.
  */
 void
 scan_redo_round(GpuannScan *scan)

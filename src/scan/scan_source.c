@@ -28,7 +28,7 @@ scan_read_meta(GpuannScan *scan)
 }
 
 /*
- * Find out whether the server is to be asked.
+ * Determine whether to ask the server.
  */
 void
 source_begin(GpuannScan *scan)
@@ -56,9 +56,9 @@ source_leave_server(GpuannScan *scan, FallbackReason why)
 }
 
 /*
- * A search of the scan has visited so many rows. Each search visits what the
- * one before did, and more: so these are all, but for those of a range, which
- * adds.
+ * Count the rows that a search of the scan has visited. Each search visits what
+ * the one before did, and more, so the last count is that of all; a range adds
+ * to it.
  */
 static void
 note_visited(GpuannScan *scan, uint64 rows)
@@ -78,8 +78,8 @@ count_until(const SearchResult *results, uint32 count, const SearchResult *bound
 }
 
 /*
- * Merge two ordered answers, each slot once, at most room. A full answer says
- * nothing about what comes after its last, so the merged one ends there.
+ * Merge two ordered answers, each slot once, at most room. A full answer does
+ * not cover rows after its last, so the merged one ends there.
  */
 static void
 source_merge(const ServerAnswer *server, bool server_full, const PageAnswer *pending, uint32 room,
@@ -112,9 +112,8 @@ source_merge(const ServerAnswer *server, bool server_full, const PageAnswer *pen
 }
 
 /*
- * Search the list entries that the server's mirror had not seen; `full` is
- * whether it says nothing of rows after its last. False: they have been
- * trimmed.
+ * Search the list entries that the server's mirror had not seen; `full`: its
+ * answer does not cover rows after its last. False: they have been trimmed.
  */
 static bool
 search_unseen(GpuannScan *scan, const ServerAnswer *server, bool full, const ExactRange *range,
@@ -142,7 +141,7 @@ search_unseen(GpuannScan *scan, const ServerAnswer *server, bool full, const Exa
 }
 
 /*
- * Let a query of the graph stage be one of lists, if the index has these.
+ * If the index has lists, make a query of the graph stage one of lists.
  */
 void
 source_plan_query(Relation index, const IndexFormat *format, ServerQuery *query, uint32 *lists)
@@ -160,7 +159,7 @@ source_plan_query(Relation index, const IndexFormat *format, ServerQuery *query,
 }
 
 /*
- * Whether an answer says nothing of rows after its last.
+ * Whether an answer may leave out rows after its last.
  */
 static bool
 answer_is_full(const ServerQuery *query, const ServerAnswer *server, uint32 lists)
@@ -168,6 +167,27 @@ answer_is_full(const ServerQuery *query, const ServerAnswer *server, uint32 list
 	return server->count >= query->k ||
 		   (query->method == METHOD_GRAPH && server->counters.expanded >= query->ef) ||
 		   (query->method == METHOD_IVFPQ && query->probes < lists);
+}
+
+/*
+ * Take the answer that was requested in a batch before the scan began, if its
+ * query is the one that the scan has now.
+ */
+static bool
+take_first_answer(GpuannScan *scan, const ServerQuery *query, ServerAnswer *answer, uint64 *changes)
+{
+	FirstAnswer *first = scan->first;
+
+	if (first == NULL || !first->set || scan->answered || query->beyond.set ||
+		query->method != first->query.method || query->k != first->query.k ||
+		query->ef != first->query.ef || query->probes != first->query.probes ||
+		query->rerank != first->query.rerank || scan->mirror.entry != first->mirror.entry ||
+		scan->mirror.generation != first->mirror.generation)
+		return false;
+	*answer = first->answer;
+	*changes = first->changes;
+	first->set = false;
+	return true;
 }
 
 /*
@@ -190,7 +210,7 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	bool		full;
 
 	source_plan_query(scan->query.index, scan->format, &query, &lists);
-	if (!scan_batch_has(scan, &query, &server, &changes))
+	if (!take_first_answer(scan, &query, &server, &changes))
 		why = client_search(scan->mirror, &query, &server);
 	full = answer_is_full(&query, &server, lists);
 	if (why == FALLBACK_NONE && !search_unseen(scan, &server, full, range, &pending))
@@ -202,7 +222,7 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	}
 	if (pending.count == 0 && !pending.more)
 	{
-		/* The usual case: what the server says is all there is. */
+		/* The usual case: the server's answer is complete. */
 		answer->results = server.results;
 		answer->count = server.count;
 		answer->more = full;
@@ -234,7 +254,7 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 }
 
 /*
- * Take over what the pages gave.
+ * Store the pages' answer.
  */
 static void
 take_pages(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
@@ -252,7 +272,7 @@ take_pages(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
 }
 
 /*
- * Whether an answer is the server's to give.
+ * Whether the server is asked for this answer.
  */
 static bool
 is_for_server(const GpuannScan *scan, SearchMethod method, const ExactRange *range)
@@ -263,7 +283,8 @@ is_for_server(const GpuannScan *scan, SearchMethod method, const ExactRange *ran
 }
 
 /*
- * Ask the server, if it is to be asked, and the pages if that gives no answer.
+ * Ask the server, if it is to be asked, and search the pages if it does not
+ * answer.
  */
 static void
 source_ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range,
@@ -287,7 +308,7 @@ source_ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactR
 			page_exact_search(&scan->query, range, &pages);
 		take_pages(scan, &pages, answer);
 	}
-	/* After all that was read, here or by the mirror's worker before. */
+	/* After everything was read, here or by the mirror's worker before. */
 	check_snapshot_age(scan->query.index, scan->snapshot);
 	scan->stats.tally.continuations += scan->answered;
 	scan->answered = true;
@@ -295,7 +316,7 @@ source_ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactR
 }
 
 /*
- * Ask for the graph round that was set up.
+ * Run the graph round that was set up.
  */
 void
 source_by_graph(GpuannScan *scan, ScanAnswer *answer)
@@ -306,7 +327,8 @@ source_by_graph(GpuannScan *scan, ScanAnswer *answer)
 }
 
 /*
- * Ask for what the walk over pages has visited and the scan has not emitted.
+ * Get the rows that the walk over pages has visited and the scan has not
+ * emitted.
  */
 void
 source_by_visited(GpuannScan *scan, ScanAnswer *answer)
@@ -321,7 +343,7 @@ source_by_visited(GpuannScan *scan, ScanAnswer *answer)
 }
 
 /*
- * Ask for a range, exactly.
+ * Search a range exactly.
  */
 void
 source_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer *answer)

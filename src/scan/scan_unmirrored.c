@@ -3,13 +3,13 @@
  *		Rows of list entries that a mirror had not seen when it was asked,
  *		searched exactly.
  *
- * While rows come in there are always a few, those of the last milliseconds,
- * and each query of each session meets them. Their records and vectors are on
- * the very pages that the next inserts lock: who reads them anew for each query
- * waits for inserters again and again. So a session keeps the rows of the
- * newest entries. What an entry says does not change, nor does its row's vector
- * while it lives; if it has died, or its slot has another row, the version
- * tells when it is to be emitted, as that of any proposal.
+ * During inserts there are always a few, those of the last milliseconds, and
+ * each query of each session meets them. Their records and vectors are on the
+ * pages that the next inserts lock: reading them again for each query would
+ * wait for inserters each time. So a session caches the rows of the newest
+ * entries. An entry does not change, nor does its row's vector while it lives;
+ * if the row has died, or its slot has another row, the version shows that when
+ * it is to be emitted, as for any proposal.
  */
 #include "base/base.h"
 
@@ -21,8 +21,8 @@
 #include "utils/memutils.h"
 
 #define UNSEEN_MAX		256		/* rows kept, ... */
-#define UNSEEN_BYTES	262144	/* ... as far as their vectors fit: what a session keeps for itself,
-								 * beside work_mem */
+#define UNSEEN_BYTES	262144	/* ... as far as their vectors fit into this memory, which a
+								 * session uses beside work_mem */
 
 /* The row of an entry, as its node record said. */
 typedef struct UnseenRow
@@ -33,7 +33,7 @@ typedef struct UnseenRow
 } UnseenRow;
 
 /*
- * What this process keeps: the entries [first, end) of an index, each in the
+ * What this process caches: the entries [first, end) of an index, each in the
  * place of its position modulo room.
  */
 static struct
@@ -47,7 +47,7 @@ static struct
 	char	   *vectors;
 }			kept;
 
-/* Keep entries of this index, from one on; what is kept of them stays. */
+/* Cache entries of this index, from one on; those cached already stay. */
 static void
 keep_from(GpuannScan *scan, uint64 from)
 {
@@ -109,7 +109,7 @@ keep_newest(const GpuannScan *scan)
 	return true;
 }
 
-/* Put a result into its place among ordered ones. */
+/* Insert a result into ordered ones. */
 static void
 insert_result(SearchResult *results, uint32 count, SearchResult result)
 {

@@ -70,7 +70,7 @@ slot_set_has(const SlotSet *set, uint32 slot)
 }
 
 /*
- * Put a slot into a set that has an empty place.
+ * Insert a slot into a set that has an empty place.
  */
 static void
 slot_set_put(SlotSet *set, uint32 slot)
@@ -112,7 +112,7 @@ slot_set_add(SlotSet *set, uint32 slot)
 }
 
 /*
- * Forget a set.
+ * Free a set.
  */
 void
 slot_set_free(SlotSet *set)

@@ -98,7 +98,7 @@ start_workers(CpuEngine *engine)
 	pthread_attr_setstacksize(&attributes, WORKER_STACK);
 	for (; started < engine->nthreads; started++)
 	{
-		CpuWorker	   *worker = &engine->workers[started];
+		CpuWorker  *worker = &engine->workers[started];
 
 		worker->engine = engine;
 		worker->search = search_scratch_create(NULL);
@@ -319,7 +319,7 @@ lock_mirror(CpuEngine *engine, MirrorId id, EngineError *error)
 	MirrorEntry *entry;
 
 	pthread_mutex_lock(&engine->lock);
-	entry = find_mirror(engine, id);
+	entry = entry_find(engine, id);
 	if (entry != NULL)
 		return entry;
 	pthread_mutex_unlock(&engine->lock);

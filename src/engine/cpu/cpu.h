@@ -113,7 +113,7 @@ typedef struct CpuEngine
 	SimdLevel	level;
 	MemoryBudget budget;
 	int			nthreads;
-	CpuWorker	   *workers;
+	CpuWorker  *workers;
 
 	pthread_mutex_t lock;
 	pthread_cond_t work;		/* something to do, or stopping */
@@ -129,7 +129,7 @@ typedef struct CpuEngine
 	uint32_t	parts_since_job;	/* parts of queries started since the last job */
 	MirrorEntry *first_ready;
 	MirrorEntry *last_ready;
-	WorkerPhase	   *phases;
+	WorkerPhase *phases;
 	_Atomic uint32_t phases_begun;	/* count; a worker that spins for the next phase watches it
 									 * change */
 	_Atomic uint32_t links;		/* links in progress: another phase will start soon */
@@ -141,7 +141,7 @@ typedef struct CpuEngine
 
 	/* used by the owner thread only */
 	QueryTask  *lone;			/* query that the owner runs itself at its next poll, or NULL */
-	CpuWorker	   *owner;			/* scratch memory for that */
+	CpuWorker  *owner;			/* scratch memory for that */
 	uint32_t	graph_us;		/* duration of the last graph search */
 } CpuEngine;
 
@@ -172,9 +172,6 @@ struct CpuWorker
 	LinkScratch link;
 };
 
-/* Run a part of a waiting query on this worker, if there is one. */
-extern void worker_run_waiting(CpuWorker *worker);
-
 /*
  * Run a phase on the calling worker and up to threads - 1 others; returns when
  * all of its items are done.
@@ -198,6 +195,8 @@ typedef struct ExactScan
 extern void exact_begin(ExactScan *scan, const QueryTask *task, SearchResult *results,
 						uint32_t room);
 extern void exact_consider(ExactScan *scan, uint32_t slot);
+/* The same as a VisitSlot, of an ExactScan. */
+extern void exact_visit(void *scan, uint32_t slot);
 
 /*
  * Run one part of a query. query_merge_exact() makes the result after the last

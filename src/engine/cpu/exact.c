@@ -127,6 +127,12 @@ exact_consider(ExactScan *scan, uint32_t slot)
 	(void) farthest_offer(scan->results, &scan->count, scan->room, entry);
 }
 
+void
+exact_visit(void *scan, uint32_t slot)
+{
+	exact_consider(scan, slot);
+}
+
 /* Search one range of the rows. */
 void
 query_run_exact(QueryTask *task, uint32_t part)

@@ -109,41 +109,7 @@ check_kind(const EngineJob *job, SearchMethod method, EngineError *error)
 static void
 job_yield(void *context)
 {
-	worker_run_waiting(context);
-}
-
-/* Queue a mirror if its first job can run now; locked. */
-void
-jobs_make_ready(CpuEngine *engine, MirrorEntry *entry)
-{
-	CpuJob	   *job = entry->first_job;
-
-	if (job == NULL || entry->ready || entry->running ||
-		(job->in.kind == JOB_DROP && entry->queries > 0))
-		return;
-	entry->ready = true;
-	entry->next_ready = NULL;
-	if (engine->first_ready == NULL)
-		engine->first_ready = entry;
-	else
-		engine->last_ready->next_ready = entry;
-	engine->last_ready = entry;
-	pthread_cond_signal(&engine->work);
-}
-
-/* Take a mirror whose first job can run, or NULL; locked. */
-MirrorEntry *
-jobs_take(CpuEngine *engine)
-{
-	MirrorEntry *entry = engine->first_ready;
-
-	if (entry == NULL)
-		return NULL;
-	engine->first_ready = entry->next_ready;
-	engine->parts_since_job = 0;
-	entry->ready = false;
-	entry->running = true;
-	return entry;
+	tasks_run_waiting(context);
 }
 
 /* Queue a job. */
@@ -163,7 +129,7 @@ jobs_submit(CpuEngine *engine, const EngineJob *in, JobId *id, EngineError *erro
 		return ENGINE_NO_MEMORY;
 	}
 	pthread_mutex_lock(&engine->lock);
-	entry = find_mirror(engine, in->mirror);
+	entry = entry_find(engine, in->mirror);
 	if (entry == NULL)
 	{
 		status = ENGINE_NOT_FOUND;
@@ -190,7 +156,7 @@ jobs_submit(CpuEngine *engine, const EngineJob *in, JobId *id, EngineError *erro
 		entry->last_job->next_of_mirror = job;
 	entry->last_job = job;
 	entry->dropping = in->kind == JOB_DROP;
-	jobs_make_ready(engine, entry);
+	entry_make_ready(engine, entry);
 	pthread_mutex_unlock(&engine->lock);
 	return ENGINE_OK;
 }
@@ -253,7 +219,7 @@ job_finish(CpuEngine *engine, CpuJob *job, EngineStatus status)
 	pthread_cond_broadcast(&engine->done);
 }
 
-/* Run the first job of a mirror taken by jobs_take(). */
+/* Run the first job of a mirror taken by entry_take(). */
 void
 jobs_run(CpuWorker *worker, MirrorEntry *entry)
 {
@@ -277,7 +243,7 @@ jobs_run(CpuWorker *worker, MirrorEntry *entry)
 	if (drop)
 		unlink_mirror(engine, entry);
 	else
-		jobs_make_ready(engine, entry);
+		entry_make_ready(engine, entry);
 	if (drop)
 	{
 		mirror_free(entry->mirror);

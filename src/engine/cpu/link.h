@@ -101,12 +101,12 @@ typedef struct Linking
 typedef struct LinkAccess
 {
 	const Linking *linking;
-	CpuWorker	   *worker;
+	CpuWorker  *worker;
 } LinkAccess;
 
 /*
- * Begin work on a slot: set it in the rule and, if `wide`, widen its vector
- * into the scratch. Returns false if cancelled or out of memory.
+ * link_slot.c: begin work on a slot: set it in the rule and, if `wide`, widen
+ * its vector into the scratch. Returns false if cancelled or out of memory.
  */
 extern bool link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, bool wide,
 							PruneRule *rule);
@@ -117,15 +117,15 @@ extern double link_pair_distance(void *access, uint32_t slot_a, uint32_t slot_b)
 /* PairSquare over a LinkAccess, likewise. */
 extern double link_square(void *access, uint32_t slot);
 
+/* Make room for candidates and widened vectors in a worker's scratch. */
+extern bool link_scratch_reserve(LinkScratch *scratch, uint32_t candidates, uint32_t dims);
+
 /*
- * Search the graph for candidates of a slot, whose vector is widened in the
- * worker's scratch.
+ * link_row.c: search the graph for candidates of a slot, whose vector is
+ * widened in the worker's scratch.
  */
 extern EngineStatus link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance,
 										 GraphAnswer *answer);
-
-/* Make room for candidates and widened vectors in a worker's scratch. */
-extern bool link_scratch_reserve(LinkScratch *scratch, uint32_t candidates, uint32_t dims);
 
 /*
  * link_half.c: copy all rows in half precision, if that makes them shorter,

@@ -22,7 +22,7 @@ read_row(void *context, uint32_t slot, uint32_t *neighbours)
 
 /* ReachAccess: read rows, prefetching them ROWS_AHEAD in advance. */
 static void
-read_rows(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours,
+connect_read_rows(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours,
 		  uint32_t *counts)
 {
 	const Linking *linking = ((LinkAccess *) context)->linking;
@@ -39,7 +39,7 @@ read_rows(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighb
 }
 
 static uint32_t
-search_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
+connect_search_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
 {
 	uint64_t	word = mirror_word(((LinkAccess *) context)->linking->mirror, slot);
 
@@ -53,7 +53,7 @@ search_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
  * the square of the vector searched for, which is constant.
  */
 static void
-search_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
+connect_search_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
 	const LinkAccess *access = context;
 	const Mirror *mirror = access->linking->mirror;
@@ -68,19 +68,19 @@ search_distances(void *context, const uint32_t *slots, uint32_t count, double *o
 }
 
 static bool
-search_equal(void *context, uint32_t slot_a, uint32_t slot_b)
+connect_search_equal(void *context, uint32_t slot_a, uint32_t slot_b)
 {
 	return mirror_equal(((const LinkAccess *) context)->linking->mirror, slot_a, slot_b);
 }
 
 static uint32_t
-search_sketch(void *context, uint32_t slot)
+connect_search_sketch(void *context, uint32_t slot)
 {
 	return mirror_sketch(((const LinkAccess *) context)->linking->mirror, slot);
 }
 
 static bool
-is_wanted(void *context, uint32_t slot)
+connect_is_wanted(void *context, uint32_t slot)
 {
 	return mirror_in_graph(((LinkAccess *) context)->linking->mirror, slot);
 }
@@ -92,8 +92,8 @@ find_near(void *context, uint32_t slot, const SearchResult **found)
 	LinkAccess *access = context;
 	Linking    *linking = (Linking *) access->linking;
 	const GraphAccess graph = {
-		.context = access, .row = search_row, .walk_distances = search_distances,
-		.equal = search_equal, .sketch = search_sketch};
+		.context = access, .row = connect_search_row, .walk_distances = connect_search_distances,
+		.equal = connect_search_equal, .sketch = connect_search_sketch};
 	const GraphQuery query = {
 		.ef = linking->job->in.ef_construction, .seeds = linking->seeds,
 		.nseeds = linking->nseeds < REACH_SEEDS ? linking->nseeds : REACH_SEEDS
@@ -119,7 +119,7 @@ write_row(void *context, uint32_t slot, const uint32_t *neighbours, uint32_t cou
 }
 
 static bool
-connectivity_interrupted(void *context)
+connect_interrupted(void *context)
 {
 	JobWatch   *watch = &((LinkAccess *) context)->linking->job->watch;
 
@@ -148,11 +148,11 @@ link_connect(Linking *linking, CpuWorker *worker)
 	LinkAccess	context = {linking, worker};
 	ReachAccess access = {.context = &context,
 						  .row = read_row,
-						  .rows = read_rows,
-						  .wanted = is_wanted,
+						  .rows = connect_read_rows,
+						  .wanted = connect_is_wanted,
 						  .near = find_near,
 						  .set = write_row,
-						  .interrupted = connectivity_interrupted};
+						  .interrupted = connect_interrupted};
 	ReachGraph graph = {
 		.rows = linking->rows, .degree = linking->rule.degree, .seeds = linking->seeds};
 	uint32_t	have = atomic_load(&linking->mirror->nseeds);

@@ -26,7 +26,7 @@
 									 * are measured from the original rows */
 #define NEAR_L1				8
 #define NEAR_COSINE			ROUNDING
-#define NEAR_DIVISOR			8		/* halves save nothing if more than this part of the distances
+#define NEAR_DIVISOR		8		/* halves save nothing if more than this part of the distances
 									 * is measured from the original rows */
 #define NEAR_MIN_MEASURED	100000	/* decided after this many distances */
 #define PREFETCH_AHEAD		12		/* prefetch distance, in copies; 8 to 16 perform alike */

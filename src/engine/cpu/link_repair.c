@@ -19,12 +19,6 @@ typedef struct RowRepair
 	PruneRule	rule;
 } RowRepair;
 
-static bool
-is_dead(const Mirror *mirror, uint32_t slot)
-{
-	return (mirror_word(mirror, slot) & WORD_DEAD) != 0;
-}
-
 /* RepairAccess */
 static uint32_t
 repair_read_row(void *context, uint32_t slot, uint32_t *neighbours)
@@ -37,7 +31,7 @@ repair_read_row(void *context, uint32_t slot, uint32_t *neighbours)
 static bool
 repair_is_dead(void *context, uint32_t slot)
 {
-	return is_dead(((RowRepair *) context)->access.linking->mirror, slot);
+	return mirror_is_dead(((RowRepair *) context)->access.linking->mirror, slot);
 }
 
 static void

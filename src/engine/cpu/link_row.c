@@ -3,8 +3,6 @@
  *		Choose the neighbours of a new row.
  */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "engine/cpu/link.h"
 #include "engine/select.h"
@@ -12,91 +10,9 @@
 #define BATCH_CANDIDATES	32		/* nearest rows of its own batch that a row considers */
 #define BATCH_SAMPLE		32		/* a sample of the batch decides whether to measure the rest */
 
-/* Free a worker's memory for linking. */
-void
-link_scratch_free(LinkScratch *scratch)
-{
-	free(scratch->candidates);
-	free(scratch->wide.elements);
-	free(scratch->pair.elements);
-	free(scratch->repair_memory);
-}
-
-/* Make room for candidates and widened vectors. */
-bool
-link_scratch_reserve(LinkScratch *scratch, uint32_t candidates, uint32_t dims)
-{
-	if (scratch->room < candidates)
-	{
-		void	   *grown = realloc(scratch->candidates, candidates * sizeof(Candidate));
-
-		if (grown == NULL)
-			return false;
-		scratch->candidates = grown;
-		scratch->room = candidates;
-	}
-	if (scratch->dims < dims)
-	{
-		free(scratch->wide.elements);
-		free(scratch->pair.elements);
-		scratch->wide.elements = wide_alloc(dims);
-		scratch->pair.elements = wide_alloc(dims);
-		scratch->dims = scratch->wide.elements != NULL && scratch->pair.elements != NULL ? dims : 0;
-	}
-	return scratch->dims >= dims;
-}
-
-static void
-widen_slot(const Mirror *mirror, uint32_t slot, WideVector *wide)
-{
-	mirror->kernels->widen(mirror_vector(mirror, slot), mirror->spec.dims, wide->elements);
-	wide->scale = mirror_scale(mirror, slot);
-}
-
-/* Widened elements of a slot and its scale. Only halves need to be copied. */
-static const float *
-wide_slot(const Mirror *mirror, uint32_t slot, WideVector *wide)
-{
-	if (mirror->spec.type != ELEMENT_HALF)
-	{
-		wide->scale = mirror_scale(mirror, slot);
-		return mirror_vector(mirror, slot);
-	}
-	widen_slot(mirror, slot, wide);
-	return wide->elements;
-}
-
-/*
- * PairDistance: candidates are identified by slot; the first one stays widened
- * while it is compared with others.
- */
-double
-link_pair_distance(void *context, uint32_t slot_a, uint32_t slot_b)
-{
-	const LinkAccess *access = context;
-	const Mirror *mirror = access->linking->mirror;
-	LinkScratch *scratch = &access->worker->link;
-
-	if (scratch->pair_slot != slot_a)
-	{
-		scratch->pair_elements = wide_slot(mirror, slot_a, &scratch->pair);
-		scratch->pair_slot = slot_a;
-	}
-	return mirror->kernels->fast(scratch->pair_elements, mirror_vector(mirror, slot_b),
-								 mirror->spec.dims,
-								 scratch->pair.scale * mirror_scale(mirror, slot_b));
-}
-
-/* PairSquare, for METRIC_IP. */
-double
-link_square(void *context, uint32_t slot)
-{
-	return mirror_square(((const LinkAccess *) context)->linking->mirror, slot);
-}
-
 /* GraphAccess: read a row and the slot's state. */
 static uint32_t
-access_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
+link_access_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
 {
 	const LinkAccess *access = context;
 	uint64_t	word = mirror_word(access->linking->mirror, slot);
@@ -108,7 +24,7 @@ access_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
 
 /* GraphAccess: fast distances to the row being linked. */
 static void
-access_fast(void *context, const uint32_t *slots, uint32_t count, double *out)
+link_access_fast(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
 	const LinkAccess *access = context;
 
@@ -117,49 +33,23 @@ access_fast(void *context, const uint32_t *slots, uint32_t count, double *out)
 
 /* GraphAccess: prefetch a row that is probably expanded next. */
 static void
-access_expect(void *context, uint32_t slot)
+link_access_expect(void *context, uint32_t slot)
 {
 	mirror_prefetch_row(((LinkAccess *) context)->linking->mirror, slot);
 }
 
 /* GraphAccess: whether two slots have the same vector. */
 static bool
-access_equal(void *context, uint32_t slot_a, uint32_t slot_b)
+link_access_equal(void *context, uint32_t slot_a, uint32_t slot_b)
 {
 	return mirror_equal(((const LinkAccess *) context)->linking->mirror, slot_a, slot_b);
 }
 
 /* GraphAccess: a sketch of a slot's vector. */
 static uint32_t
-access_sketch(void *context, uint32_t slot)
+link_access_sketch(void *context, uint32_t slot)
 {
 	return mirror_sketch(((const LinkAccess *) context)->linking->mirror, slot);
-}
-
-/*
- * Begin work on a slot: set it in the rule and, if `wide`, widen its vector
- * into the scratch. Returns false if cancelled or out of memory.
- */
-bool
-link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, bool wide, PruneRule *rule)
-{
-	Metric		metric = linking->mirror->spec.metric;
-
-	if (atomic_load_explicit(&linking->job->watch.cancelled, memory_order_relaxed))
-		return false;
-	if (!link_scratch_reserve(scratch, 0, linking->mirror->spec.dims))
-	{
-		atomic_store(&linking->no_memory, true);
-		return false;
-	}
-	scratch->pair_slot = NO_SLOT;
-	rule->self = slot;
-	rule->equal_distance = 0;
-	if (!wide && (metric == METRIC_L2 || metric == METRIC_L1))
-		return true;			/* the distance is 0, no need to fetch the vector for it */
-	widen_slot(linking->mirror, slot, &scratch->wide);
-	rule->equal_distance = mirror_fast(linking->mirror, &scratch->wide, slot);
-	return true;
 }
 
 /*
@@ -173,12 +63,12 @@ link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, G
 	const Linking *linking = access->linking;
 	bool		halves = linking->halves.vectors != NULL;
 	const GraphAccess graph = {.context = access,
-							   .row = access_row,
-							   .walk_distances = halves ? link_half_distances : access_fast,
-							   .exact_distances = halves ? access_fast : NULL,
-							   .expect = access_expect,
-							   .equal = access_equal,
-							   .sketch = access_sketch,
+							   .row = link_access_row,
+							   .walk_distances = halves ? link_half_distances : link_access_fast,
+							   .exact_distances = halves ? link_access_fast : NULL,
+							   .expect = link_access_expect,
+							   .equal = link_access_equal,
+							   .sketch = link_access_sketch,
 							   .often_tied = linking->mirror->spec.type == ELEMENT_BIT};
 	const GraphQuery query = {
 		.ef = linking->job->in.ef_construction,
@@ -233,7 +123,7 @@ offer_batch_row(const LinkAccess *access, uint32_t slot, uint32_t other, double 
 	if (entry.distance > bound)
 		return false;
 	(void) farthest_offer_distinct(found->nearest, &found->count, BATCH_CANDIDATES, entry,
-								   access_equal, (void *) access);
+								   link_access_equal, (void *) access);
 	return true;
 }
 
@@ -268,7 +158,7 @@ search_batch(const LinkAccess *access, uint32_t item, double bound, double equal
 }
 
 static void
-add_candidate(LinkScratch *scratch, uint32_t *count, double distance, uint32_t slot)
+link_add_candidate(LinkScratch *scratch, uint32_t *count, double distance, uint32_t slot)
 {
 	scratch->candidates[(*count)++] = (Candidate) {distance, slot, slot};
 }
@@ -300,13 +190,13 @@ link_choose_row(void *context, uint32_t item, CpuWorker *worker)
 		return;
 	}
 	for (uint32_t i = 0; i < answer.count; i++)
-		add_candidate(scratch, &count, answer.results[i].distance, answer.results[i].slot);
+		link_add_candidate(scratch, &count, answer.results[i].distance, answer.results[i].slot);
 	search_batch(&access, item, answer.count >= ef ? answer.results[ef - 1].distance : INFINITY,
 				 rule.equal_distance, &batch);
 	for (uint32_t i = 0; i < batch.count; i++)
-		add_candidate(scratch, &count, batch.nearest[i].distance, batch.nearest[i].slot);
+		link_add_candidate(scratch, &count, batch.nearest[i].distance, batch.nearest[i].slot);
 	for (uint32_t i = 0; i < batch.nequals; i++)
-		add_candidate(scratch, &count, rule.equal_distance, batch.equals[i].slot);
+		link_add_candidate(scratch, &count, rule.equal_distance, batch.equals[i].slot);
 	count =
 		prune_choose(&rule, scratch->candidates, count, link_pair_distance, &access, chosen, &kept);
 	for (uint32_t i = 0; i < count; i++)

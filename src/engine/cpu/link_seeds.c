@@ -22,7 +22,7 @@ typedef struct MeasuredSeeds
 
 /* SeedMeasure; runs waiting queries in between. */
 static void
-measure_seeds(void *context, uint32_t seed, float *out)
+measure_mirror_seeds(void *context, uint32_t seed, float *out)
 {
 	const MeasuredSeeds *measured = context;
 	const Mirror *mirror = measured->mirror;
@@ -49,7 +49,7 @@ order_seeds(const Mirror *mirror, uint32_t *seeds, uint32_t count, bool tried_on
 	MeasuredSeeds measured = {mirror, seeds_kernels(mirror->spec.type, mirror->spec.metric),
 							  seeds,  count < SEEDS_ORDERED ? count : SEEDS_ORDERED,
 							  NULL,	  watch};
-	const SeedMeasure measure = {&measured, measure_seeds, measured.pool, tried_only};
+	const SeedMeasure measure = {&measured, measure_mirror_seeds, measured.pool, tried_only};
 	void	   *memory;
 
 	if (count <= ENGINE_SEEDS_TRIED)
@@ -67,7 +67,7 @@ order_seeds(const Mirror *mirror, uint32_t *seeds, uint32_t count, bool tried_on
  * taken is a bitmap of seeds in use. Returns the new number of seeds.
  */
 static uint32_t
-choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken, uint32_t *seeds,
+choose_mirror_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken, uint32_t *seeds,
 			 uint32_t count)
 {
 	for (uint64_t i = 0; i < (uint64_t) want * 4 && count < want; i++)
@@ -120,7 +120,7 @@ link_renew_seeds(Linking *linking, uint32_t share, bool at_end)
 			bit64_set(taken, slot);
 			seeds[kept++] = slot;
 		}
-		want = choose_seeds(mirror, rows, want, taken, seeds, kept);
+		want = choose_mirror_seeds(mirror, rows, want, taken, seeds, kept);
 		order_seeds(mirror, seeds, want, !at_end, &linking->job->watch);
 		linking->only_tried_ordered = !at_end;
 		status = mirror_set_seeds(mirror, seeds, want, NULL);
@@ -128,12 +128,6 @@ link_renew_seeds(Linking *linking, uint32_t share, bool at_end)
 	free(taken);
 	free(seeds);
 	return status;
-}
-
-static bool
-is_dead(const Mirror *mirror, uint32_t slot)
-{
-	return (mirror_word(mirror, slot) & WORD_DEAD) != 0;
 }
 
 EngineStatus
@@ -152,14 +146,14 @@ link_replace_dead_seeds(Linking *linking)
 	for (uint32_t i = 0; status == ENGINE_OK && i < have; i++)
 	{
 		seeds[i] = atomic_load(&mirror->seeds[i]);
-		dead += is_dead(mirror, seeds[i]);
+		dead += mirror_is_dead(mirror, seeds[i]);
 		bit64_set(taken, seeds[i]);
 	}
 	if (status == ENGINE_OK && dead > 0)
 	{
-		nfresh = choose_seeds(mirror, linking->rows, dead, taken, seeds + have, 0);
+		nfresh = choose_mirror_seeds(mirror, linking->rows, dead, taken, seeds + have, 0);
 		for (uint32_t i = 0; i < have; i++)
-			if (!is_dead(mirror, seeds[i]))
+			if (!mirror_is_dead(mirror, seeds[i]))
 				seeds[kept++] = seeds[i];
 			else if (used < nfresh)
 				seeds[kept++] = seeds[have + used++];

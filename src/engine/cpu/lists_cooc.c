@@ -2,11 +2,11 @@
  * lists_cooc.c
  *		Co-occurrence codes of a mirror's lists. (MemANNS, section 4.3)
  *
- * They are a second form of codes that are there, so rows may be without them.
- * When a list has enough rows, sets are mined from a sample of its codes; they
- * stay. Each segment is encoded once it has no room left: it is an eighth of its list or
- * more, so few rows are plain. A block in which a hole is filled later counts
- * the change, and is scanned by its plain codes from then on; a death changes no
+ * An optional second encoding of stored codes, so rows may lack it. When a list
+ * has enough rows, sets are mined from a sample of its codes, once. A segment
+ * is encoded when it is full; as it is an eighth of its list or more, few rows
+ * remain plain. A block in which a hole is filled later advances its count of
+ * changes, and is scanned by its plain codes from then on; a death changes no
  * code. Where memory is short, or nothing is saved, lists stay plain.
  */
 #include <stdlib.h>
@@ -14,9 +14,9 @@
 
 #include "engine/cpu/lists.h"
 
-#define GROWN			2		/* times, after which a list without sets is looked at again */
+#define GROWN			2		/* growth factor after which a list without sets is mined again */
 
-/* Whether lists of a mirror are encoded at all. */
+/* Whether lists of a mirror may be encoded. */
 static bool
 wants_words(const MirrorSpec *spec)
 {
@@ -26,7 +26,7 @@ wants_words(const MirrorSpec *spec)
 		cooc_takes(lists->cooc, lists->parts);
 }
 
-/* Places of the segments that have no room left. */
+/* Places of the full segments. */
 static uint32_t
 full_places(const List *list)
 {
@@ -61,7 +61,7 @@ copy_codes(const Lists *lists, const List *list, uint32_t blocks, uint32_t step,
 			}
 }
 
-/* Whether a list of which this is a sample is to be encoded with these sets. */
+/* Whether to encode a list with these sets, judged by this sample. */
 static bool
 sets_pay(const MirrorSpec *spec, const CoocSets *sets, const unsigned char *codes, size_t stride,
 		 uint32_t sampled, uint32_t places)
@@ -124,7 +124,7 @@ mine_list(CpuJob *job, uint32_t number, uint32_t places)
 		free(sets);
 }
 
-/* Lengths of the words of a segment's blocks; those that save nothing get none. */
+/* Lengths of the words of a segment's blocks; 0 for those that save nothing. */
 static uint64_t
 measure_segment(const Lists *lists, const ListSegment *segment, const CoocSets *sets,
 				CodedBlock *coded)
@@ -159,7 +159,7 @@ allocate_words(Mirror *mirror, uint64_t bytes)
 	return words;
 }
 
-/* Encode a segment that has no room left. */
+/* Encode a full segment. */
 static void
 encode_segment(Mirror *mirror, ListSegment *segment, const CoocSets *sets)
 {
@@ -185,7 +185,7 @@ encode_segment(Mirror *mirror, ListSegment *segment, const CoocSets *sets)
 	free(coded);
 }
 
-/* WorkerPhase: encode what of a list has become full. */
+/* WorkerPhase: encode the segments of a list that have become full. */
 static void
 encode_list(void *context, uint32_t number, CpuWorker *worker)
 {
@@ -214,7 +214,7 @@ void
 lists_encode(CpuJob *job, CpuWorker *worker)
 {
 	Mirror	   *mirror = job->entry->mirror;
-	WorkerPhase		phase = {.work = encode_list, .context = job, .count = mirror->lists->count};
+	WorkerPhase phase = {.work = encode_list, .context = job, .count = mirror->lists->count};
 
 	if (wants_words(&mirror->spec))
 		phase_run(worker, &phase,

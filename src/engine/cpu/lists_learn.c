@@ -9,11 +9,11 @@
 
 #include "engine/cpu/lists.h"
 
-/* How a training spreads its work over workers. */
+/* Context of a training that runs in phases of several workers. */
 typedef struct Spread
 {
 	CpuJob	   *job;
-	CpuWorker	   *worker;
+	CpuWorker  *worker;
 	void		(*work) (void *argument, uint32_t item);
 	void	   *argument;
 } Spread;
@@ -24,7 +24,7 @@ spread_item(void *context, uint32_t item, CpuWorker *worker)
 	const Spread *spread = context;
 
 	spread->work(spread->argument, item);
-	/* so that who waits sees that it gets on */
+	/* progress, for callers that watch it */
 	atomic_fetch_add(&spread->job->watch.done, 1);
 }
 
@@ -35,7 +35,7 @@ spread_work(void *context, void (*work) (void *argument, uint32_t item), void *a
 {
 	Spread	   *spread = context;
 	int			threads = spread->job->in.threads;
-	WorkerPhase		phase = {.work = spread_item, .context = spread, .count = count};
+	WorkerPhase phase = {.work = spread_item, .context = spread, .count = count};
 
 	spread->work = work;
 	spread->argument = argument;
@@ -50,7 +50,7 @@ spread_interrupted(void *context)
 	return atomic_load(&((const Spread *) context)->job->watch.cancelled);
 }
 
-/* Bytes of a training with so many rows in its sample. */
+/* Bytes of a training with this many rows in its sample. */
 static size_t
 learn_bytes(const ListsTraining *training, uint32_t count)
 {
@@ -59,7 +59,7 @@ learn_bytes(const ListsTraining *training, uint32_t count)
 		lists_floats(&training->shape, training->lists) * sizeof(float);
 }
 
-/* Where the rows of a sample come from, and go. */
+/* Source and destination of a sample's rows. */
 typedef struct CpuSampling
 {
 	const Mirror *mirror;
@@ -70,7 +70,7 @@ typedef struct CpuSampling
 static bool
 take_row(void *context, uint32_t row)
 {
-	CpuSampling   *sampling = context;
+	CpuSampling *sampling = context;
 
 	if (mirror_word(sampling->mirror, row) & WORD_DEAD)
 		return false;
@@ -113,7 +113,7 @@ learn_from(CpuJob *job, const ListsTraining *training, uint32_t rows, uint32_t m
 	return ENGINE_OK;
 }
 
-/* Rows that the sample has at most: what was asked for, and what memory allows. */
+/* Most rows of the sample: what was requested, limited by memory. */
 static EngineStatus
 size_sample(CpuJob *job, const ListsTraining *training, uint32_t live, uint32_t *most)
 {

@@ -1,12 +1,12 @@
 /*
  * lists_link.c
- *		Linking a mirror with lists: rows are assigned to the nearest centroids
- *		and encoded.
+ *		Linking a mirror with lists: rows are assigned to the nearest
+ *		centroids and encoded.
  *
- * Passes of some 2 million floats: first blocks of rows find their lists, then
- * each list takes its rows, a thread each. A row leaves the pending map after it
- * is in its list, so a search that reads pending rows first misses none. What
- * comes out depends neither on threads nor on passes.
+ * Passes of some 2 million floats: first blocks of rows are assigned to lists,
+ * then one thread per list adds its rows. A row leaves the pending map after it
+ * is in its list, so a search that reads pending rows first misses none. The
+ * result depends neither on threads nor on passes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +15,11 @@
 #include "engine/cpu/lists.h"
 
 #define PASS_FLOATS		((uint32_t) 1 << 21)
-#define PASS_ROWS_MIN		1024	/* rows of a pass */
-#define PASS_ROWS_MAX		16384
-#define ENCODE_ROWS		64		/* rows that are encoded at once */
+#define PASS_ROWS_MIN	1024	/* rows of a pass */
+#define PASS_ROWS_MAX	16384
+#define ENCODE_ROWS		64		/* rows encoded together */
 
-/* Rows on their way into lists. */
+/* Rows being added to lists. */
 typedef struct Placing
 {
 	CpuJob	   *job;
@@ -32,7 +32,7 @@ typedef struct Placing
 	uint32_t	count;
 	uint32_t   *begins;			/* of each list in order, and the end */
 	uint32_t   *order;			/* places of the pass by list */
-	uint32_t   *used;			/* lists that get rows */
+	uint32_t   *used;			/* lists that rows are added to */
 	uint32_t	nused;
 	_Atomic bool no_memory;
 } Placing;
@@ -52,7 +52,7 @@ rows_alloc(uint32_t rows, uint32_t dims)
 	return aligned_alloc(WIDE_ALIGNMENT, align_up((size_t) rows * dims * sizeof(float)));
 }
 
-/* WorkerPhase: find the lists of a block of rows. */
+/* WorkerPhase: assign a block of rows to lists. */
 static void
 assign_block(void *context, uint32_t item, CpuWorker *worker)
 {
@@ -81,8 +81,8 @@ assign_block(void *context, uint32_t item, CpuWorker *worker)
 }
 
 /*
- * Sort the pass by list. A slot that is named twice goes where it is named last:
- * its row says so until it has a place.
+ * Sort the pass by list. A slot that is named twice is added where it is named
+ * last: its row has that list until it has a place.
  */
 static void
 sort_pass(Placing *placing)
@@ -116,8 +116,8 @@ sort_pass(Placing *placing)
 }
 
 /*
- * Encode some rows of a list and put those into it that belong there and are not
- * there yet.
+ * Encode some rows of a list and add those that belong there and have no place
+ * yet.
  */
 static void
 fill_list(Placing *placing, uint32_t number, const uint32_t *order, uint32_t count, float *rows,
@@ -143,7 +143,7 @@ fill_list(Placing *placing, uint32_t number, const uint32_t *order, uint32_t cou
 	}
 }
 
-/* WorkerPhase: put the rows of a list into it. */
+/* WorkerPhase: add its rows to a list. */
 static void
 place_list(void *context, uint32_t item, CpuWorker *worker)
 {
@@ -172,14 +172,14 @@ placing_threads(const CpuJob *job, const CpuWorker *worker)
 }
 
 /*
- * Put the rows of a pass into their lists: then they are linked. If memory is
+ * Add the rows of a pass to their lists: then they are linked. If memory is
  * short none is, and all stay pending.
  */
 static EngineStatus
 place_pass(Placing *placing, CpuWorker *worker)
 {
 	Mirror	   *mirror = placing->mirror;
-	WorkerPhase		phase = {.work = place_list, .context = placing};
+	WorkerPhase phase = {.work = place_list, .context = placing};
 
 	sort_pass(placing);
 	phase.count = placing->nused;
@@ -198,7 +198,7 @@ place_pass(Placing *placing, CpuWorker *worker)
 	return atomic_load(&placing->no_memory) ? ENGINE_NO_MEMORY : ENGINE_OK;
 }
 
-/* Allocate what passes need. */
+/* Allocate the memory of passes. */
 static bool
 placing_begin(Placing *placing)
 {
@@ -231,7 +231,7 @@ place_all(Placing *placing, uint32_t total, bool assign, CpuWorker *worker, uint
 	*done = 0;
 	while (status == ENGINE_OK && *done < total)
 	{
-		WorkerPhase		phase = {.work = assign_block, .context = placing};
+		WorkerPhase phase = {.work = assign_block, .context = placing};
 		uint32_t	left = total - *done;
 
 		placing->first = *done;
@@ -253,7 +253,7 @@ place_all(Placing *placing, uint32_t total, bool assign, CpuWorker *worker, uint
 	return status;
 }
 
-/* Make room for the result of a link of count rows. */
+/* Allocate the result of a link of count rows. */
 static bool
 result_begin(CpuJob *job, uint32_t count)
 {
@@ -283,8 +283,8 @@ check_open(CpuJob *job)
 }
 
 /*
- * JOB_LINK: assign and encode pending slots. The result, also of a link that was
- * cut short, has those that are in lists now.
+ * JOB_LINK: assign and encode pending slots. The result, also of a link that
+ * was cut short, has those that are in lists now.
  */
 EngineStatus
 lists_link(CpuJob *job, CpuWorker *worker)
@@ -337,7 +337,7 @@ copy_numbers(const CpuJob *job, Placing *placing, EngineError *error)
 						 number, rows, mirror->lists->count);
 			return ENGINE_INVALID;
 		}
-		/* one that is there already has the same code */
+		/* one that has a place already has */
 		if ((mirror_word(mirror, slot) & WORD_DEAD) ||
 			(atomic_load(mirror_row(mirror, slot)) == number && lists_has_place(mirror, slot)))
 			number = NO_SLOT;
@@ -346,7 +346,7 @@ copy_numbers(const CpuJob *job, Placing *placing, EngineError *error)
 	return ENGINE_OK;
 }
 
-/* JOB_GRAPH: put slots into the lists that pages have them in. */
+/* JOB_GRAPH: add slots to the lists in which the pages have them. */
 EngineStatus
 lists_load(CpuJob *job, CpuWorker *worker)
 {

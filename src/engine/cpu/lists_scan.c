@@ -3,10 +3,11 @@
  *		Estimate codes, choose rows, re-rank them.
  *
  * By bound: while codes are scanned, the k least upper bounds are kept. A row
- * whose lower bound is above the k-th of them is not an answer, and neither are
- * those that were chosen before that number fell; so at the end just those rows
+ * whose lower bound is above the k-th of them is not an answer. Rows chosen
+ * before that number fell are dropped later, so in the end exactly those rows
  * are left whose lower bounds are not above the final one, whatever the order.
- * Then exact distances, which are less than upper bounds, exclude most of these.
+ * Exact distances, which are less than upper bounds, then exclude most of
+ * these.
  */
 #include <math.h>
 #include <sched.h>
@@ -17,11 +18,10 @@
 #include "engine/select.h"
 #include "engine/units/merge.h"
 
-#define CHOSEN_FIRST	256		/* room for chosen rows at first */
+#define CHOSEN_FIRST	256		/* initial room for chosen rows */
 
 /*
- * Under cosine, estimates are those of rows and a query whose lengths were
- * rounded to one.
+ * Under cosine, estimates are of rows and a query normalised with rounding.
  */
 #define UNIT_ROUNDING	0x1p-20
 
@@ -87,7 +87,7 @@ list_scan_end(ListScan *scan)
 	free(scan->chosen);
 }
 
-/* Remember a row that may be an answer. */
+/* Store a row that may be an answer. */
 static void
 choose(ListScan *scan, uint32_t slot, float lower)
 {
@@ -107,9 +107,9 @@ choose(ListScan *scan, uint32_t slot, float lower)
 	scan->chosen[scan->nchosen++] = (SearchResult) {.distance = lower, .slot = slot};
 }
 
-/* Let a number compete for the limit. */
+/* Offer an upper bound, or estimate, to the heap that sets the limit. */
 static void
-offer(ListScan *scan, double number, uint32_t slot, uint32_t bits)
+offer_bound(ListScan *scan, double number, uint32_t slot, uint32_t bits)
 {
 	SearchResult entry = {.distance = number, .slot = slot, .version = bits};
 	float		shared;
@@ -127,8 +127,8 @@ offer(ListScan *scan, double number, uint32_t slot, uint32_t bits)
 }
 
 /*
- * Whether a query and a row have a distance, so that bounds are those of one:
- * under cosine both have a length.
+ * Whether a query and a row have a distance, so that the bounds hold: under
+ * cosine, neither is a zero vector.
  */
 static bool
 have_distance(const QueryTask *task, uint32_t slot)
@@ -140,7 +140,7 @@ have_distance(const QueryTask *task, uint32_t slot)
 		(scale > 0 && isfinite(scale) && task->wide.scale > 0 && isfinite(task->wide.scale));
 }
 
-/* Consider the row at a place, unless it has left that. */
+/* Consider the row at a place, unless it has been moved. */
 static void
 consider(ListScan *scan, const ListBlock *block, uint32_t place, uint32_t slot, float base,
 		 float estimate, float lower)
@@ -166,16 +166,19 @@ consider(ListScan *scan, const ListBlock *block, uint32_t place, uint32_t slot, 
 		return;
 	if (scan->choice == CHOOSE_BY_ESTIMATE)
 	{
-		/* who says how many rows gets these, if bounds may be wrong */
+		/*
+		 * bounds that may be wrong exclude none of the rows that the caller set
+		 * the number of
+		 */
 		if (!quantizer_bounds_hold(mirror->lists->shape.kind))
 			lower = -INFINITY;
-		offer(scan, isnan(estimate) ? -INFINITY : (double) estimate, slot, bits_of_float(lower));
+		offer_bound(scan, isnan(estimate) ? -INFINITY : (double) estimate, slot, bits_of_float(lower));
 		return;
 	}
 	choose(scan, slot, lower);
 	if (scan->choice == CHOOSE_BY_BOUND && isfinite(upper) &&
 		(!in->has_beyond || bound_distance(scan, lower) > in->beyond_distance))
-		offer(scan, upper, slot, 0);
+		offer_bound(scan, upper, slot, 0);
 }
 
 void

@@ -1,6 +1,6 @@
 /*
  * lists_scan.h
- *		One query's way through the codes of lists, and the re-ranking of what it
+ *		One query's scan of lists' codes, and the re-ranking of the rows it
  *		chose. Private to the CPU engine.
  *
  * Which rows are chosen depends on their codes alone, not on their order: parts
@@ -14,7 +14,7 @@
 typedef enum ListChoice
 {
 	CHOOSE_BY_BOUND,			/* rows whose lower bound is not above the k-th upper bound */
-	CHOOSE_BY_ESTIMATE,			/* so many rows, the nearest by estimate */
+	CHOOSE_BY_ESTIMATE,			/* a given number of rows, the nearest by estimate */
 	CHOOSE_ALL
 } ListChoice;
 
@@ -37,27 +37,29 @@ typedef struct ListScan
 } ListScan;
 
 /*
- * Begin a scan of at most so many places; false: out of memory. The end frees
- * what it has.
+ * Begin a scan of at most this many places; false: out of memory. The end frees
+ * its memory.
  */
 extern bool list_scan_begin(ListScan *scan, QueryTask *task, const void *tables, uint64_t places,
 							_Atomic float *shared);
 extern void list_scan_end(ListScan *scan);
 
 /*
- * Scan `places` codes of a block of a list at this distance; by its co-occurrence
- * codes, if the block has not changed since these were made. words may be NULL.
+ * Scan `places` codes of a block of a list at this distance; by its
+ * co-occurrence codes, if the block has not changed since they were made. words
+ * may be NULL.
  */
 extern void list_scan_block(ListScan *scan, const ListBlock *block, uint32_t places, float base,
 							const BlockWords *words, uint32_t words_changes);
 
-/* Add what another part of the query has chosen, which it gives up. */
+/* Merge the rows chosen by another part of the query, which is emptied. */
 extern void list_scan_merge(ListScan *scan, ListScan *other);
 
 /*
- * Measure what was chosen, nearest lower bounds first, until these exclude the
- * rest. The answers, up to k, are in task->results behind the first k places,
- * of which the pending rows have npending. Returns how many.
+ * Compute the exact distances of the rows chosen, nearest lower bounds first,
+ * until these exclude the rest. The answers, up to k, are in task->results
+ * behind the first k places, of which the pending rows have npending. Returns
+ * how many.
  */
 extern uint32_t list_scan_rerank(ListScan *scan, uint32_t npending);
 

@@ -1,14 +1,14 @@
 /*
  * lists_search.c
- *		Searches of mirrors with lists: which lists are nearest, and their
- *		codes, for a group of queries or for one in parts.
+ *		Searches of mirrors with lists: the nearest lists, and their codes,
+ *		for a group of queries or for one in parts.
  *
  * Queries of one submit are searched in groups, each by one thread: pairs of
- * query and list are sorted by list, so that codes are read once for all queries
- * of the group that probe it. Every query's nearest list comes
- * first, because then few rows of the others are chosen. A query that is alone
- * is cut into parts, if its lists are long: ranges of blocks, which share the
- * least limit. Neither changes what is found.
+ * query and list are sorted by list, so that codes are read once for all
+ * queries of the group that probe it. Every query's nearest list comes first,
+ * because then few rows of the others are chosen. A single query with long
+ * lists is split into parts: ranges of blocks, which share the least limit.
+ * Neither changes the result.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -18,9 +18,9 @@
 #include "engine/cpu/lists_search.h"
 #include "engine/select.h"
 
-#define COARSE_QUERIES	64		/* whose distances to all centroids are made at once */
-#define PART_BLOCKS		512		/* blocks of codes that are worth a thread */
-#define EXTENDED_BYTES	((size_t) 2 << 20)	/* of extended tables, which one list has at a time; of a
+#define COARSE_QUERIES	64		/* queries whose distances to all centroids are computed together */
+#define PART_BLOCKS		512		/* fewest blocks of codes for a thread */
+#define EXTENDED_BYTES	((size_t) 2 << 20)	/* bytes of the extended tables of one list; of a
 											 * single one, if it is larger */
 
 /* A list that a query probes. */
@@ -52,7 +52,7 @@ struct CpuListSearch
 };
 
 static uint32_t
-blocks_of(uint32_t places)
+probed_blocks(uint32_t places)
 {
 	return (places + QUANTIZER_BLOCK - 1) / QUANTIZER_BLOCK;
 }
@@ -71,13 +71,6 @@ search_free(CpuListSearch *search)
 	free(search);
 }
 
-/* Lists that a query probes. */
-static uint32_t
-probes_of(const CpuListSearch *search, const QueryTask *task)
-{
-	return task->in.probes < search->lists->count ? task->in.probes : search->lists->count;
-}
-
 /* Begin the search of a leader and its group. */
 static CpuListSearch *
 search_create(QueryTask *leader)
@@ -93,7 +86,7 @@ search_create(QueryTask *leader)
 	for (QueryTask *task = leader; task != NULL; task = task->group)
 	{
 		search->count++;
-		pairs += probes_of(search, task);
+		pairs += lists_probed(task);
 	}
 	search->table_stride = align_up(quantizer_table_bytes(&search->lists->shape));
 	search->tasks = malloc(search->count * sizeof(*search->tasks));
@@ -132,12 +125,6 @@ scans_begin(CpuListSearch *search, uint32_t parts)
 	return begun;
 }
 
-static void
-visit_pending(void *context, uint32_t slot)
-{
-	exact_consider(context, slot);
-}
-
 /* Search the pending rows for a query. */
 static bool
 search_pending(CpuListSearch *search, QueryTask *task, uint32_t number)
@@ -149,13 +136,13 @@ search_pending(CpuListSearch *search, QueryTask *task, uint32_t number)
 	if (task->results == NULL)
 		return false;
 	exact_begin(&pending, task, task->results, task->in.k);
-	mirror_visit_pending(search->mirror, task->in.rows, visit_pending, &pending);
+	mirror_visit_pending(search->mirror, task->in.rows, exact_visit, &pending);
 	search->npending[number] = pending.count;
 	task->counters.pending = task->counters.distances = pending.distances;
 	return true;
 }
 
-/* Make a query's tables. */
+/* Compute the tables of a query. */
 static void
 prepare_query(CpuListSearch *search, uint32_t number)
 {
@@ -178,7 +165,7 @@ choose_lists(CpuListSearch *search, uint32_t number, const float *values, Search
 {
 	const Lists *lists = search->lists;
 	const float *vector = search->vectors + (size_t) number * lists->shape.dims;
-	uint32_t	probes = probes_of(search, search->tasks[number]);
+	uint32_t	probes = lists_probed(search->tasks[number]);
 	uint32_t	count = 0;
 
 	for (uint32_t i = 0; i < lists->count; i++)
@@ -304,7 +291,9 @@ typedef struct ListPass
 	size_t		entries;		/* of each table */
 } ListPass;
 
-/* Pairs with a list that are scanned at once: as many as have extended tables. */
+/*
+ * Pairs with a list that are scanned together: as many as have extended tables.
+ */
 static uint32_t
 pairs_at_once(const CoocSets *sets, uint32_t npairs)
 {
@@ -315,7 +304,7 @@ pairs_at_once(const CoocSets *sets, uint32_t npairs)
 }
 
 /*
- * Make the tables that the words of a list address. Without memory for them
+ * Compute the tables that the words of a list address. Without memory for them
  * plain codes are scanned.
  */
 static void
@@ -424,7 +413,7 @@ scan_pairs(CpuListSearch *search)
 			 search->pairs[begin].list; end++)
 			if (search->pairs[end].places > places)
 				places = search->pairs[end].places;
-		scan_list(search, search->pairs + begin, end - begin, 0, blocks_of(places), NULL);
+		scan_list(search, search->pairs + begin, end - begin, 0, probed_blocks(places), NULL);
 	}
 }
 
@@ -433,7 +422,7 @@ static void
 finish_query(CpuListSearch *search, uint32_t query, ListScan *scan)
 {
 	QueryTask  *task = search->tasks[query];
-	uint32_t	probes = probes_of(search, task);
+	uint32_t	probes = lists_probed(task);
 	uint32_t	found = list_scan_rerank(scan, search->npending[query]);
 
 	query_merge(task, task->results + task->in.k, found, search->npending[query]);
@@ -444,7 +433,9 @@ finish_query(CpuListSearch *search, uint32_t query, ListScan *scan)
 		query_scan_all(task);
 }
 
-/* Give a group's queries a status; those without a reason to fail lack memory. */
+/*
+ * Set the errors of a group's queries, which failed for lack of memory.
+ */
 static void
 end_group(QueryTask *leader, bool failed)
 {
@@ -458,7 +449,7 @@ end_group(QueryTask *leader, bool failed)
 	}
 }
 
-/* Threads that the first query is worth. */
+/* Threads worth using for the first query. */
 static uint32_t
 parts_of(const CpuListSearch *search, uint32_t threads)
 {
@@ -467,7 +458,7 @@ parts_of(const CpuListSearch *search, uint32_t threads)
 	if (search->count > 1)
 		return 1;
 	for (uint32_t i = 0; i < search->npairs; i++)
-		blocks += blocks_of(search->pairs[i].places);
+		blocks += probed_blocks(search->pairs[i].places);
 	blocks /= PART_BLOCKS;
 	return blocks < 2 ? 1 : blocks < threads ? (uint32_t) blocks : threads;
 }
@@ -483,8 +474,9 @@ query_run_lists(QueryTask *leader, uint32_t threads)
 	for (QueryTask *task = leader; task != NULL && ready; task = task->group)
 		ready = search_pending(search, task, number++);
 	/*
-	 * Not before: rows that a first training and link take from the pending map
-	 * are in lists by then, and would be in neither.
+	 * Only now: rows that a first training and link take from the pending map
+	 * are in lists by then. If read before the pending rows, a search could
+	 * find them in neither.
 	 */
 	if (ready)
 		search->open = atomic_load_explicit(&search->lists->open, memory_order_acquire);
@@ -522,13 +514,13 @@ query_run_lists_part(QueryTask *task, uint32_t part)
 	uint64_t	end;
 
 	for (uint32_t i = 0; i < search->npairs; i++)
-		total += blocks_of(search->pairs[i].places);
+		total += probed_blocks(search->pairs[i].places);
 	begin = total * part / search->nscans;
 	end = total * (part + 1) / search->nscans;
 	total = 0;
 	for (uint32_t i = 0; i < search->npairs && total < end; i++)
 	{
-		uint32_t	blocks = blocks_of(search->pairs[i].places);
+		uint32_t	blocks = probed_blocks(search->pairs[i].places);
 
 		if (total + blocks > begin)
 			scan_list(search, &search->pairs[i], 1,

@@ -7,6 +7,15 @@
 
 #include "engine/cpu/cpu.h"
 
+/* Lists that a query probes. */
+static inline uint32_t
+lists_probed(const QueryTask *task)
+{
+	uint32_t	lists = task->entry->mirror->spec.lists.lists;
+
+	return task->in.probes < lists ? task->in.probes : lists;
+}
+
 /*
  * Search lists for a task and its group. Returns 0 when that is done, or into
  * how many parts, at most threads, the search is cut; these are then run, on any

@@ -20,8 +20,6 @@
 #define CHUNK_MIN_SHIFT		6		/* a chunk has whole words of the pending map */
 #define CHUNK_MAX_SHIFT		16
 #define TABLE_PAGE			4096
-#define HUGE_PAGE			((size_t) 2 << 20)	/* searches access memory randomly: fewer TLB
-												 * misses */
 #define PREFETCH_AHEAD		12		/* prefetch distance, in vectors */
 #define YIELD_ROWS			256		/* rows that a job copies between checks for waiting queries */
 
@@ -73,7 +71,7 @@ chunk_bytes(const Mirror *mirror)
  * only their first pages are counted.
  */
 static size_t
-head_bytes(void)
+mirror_head_bytes(void)
 {
 	return sizeof(Mirror) + 2 * TABLE_PAGE;
 }
@@ -107,14 +105,6 @@ table_free(void *table, size_t bytes)
 {
 	if (table != NULL)
 		munmap(table, bytes);
-}
-
-/* Bytes in use, of all kinds. */
-uint64_t
-budget_used(MemoryBudget *budget)
-{
-	return atomic_load(&budget->vectors) + atomic_load(&budget->graph) +
-		   atomic_load(&budget->norms) + atomic_load(&budget->state);
 }
 
 /* Add a number of chunks, which may be negative, to the budget. */
@@ -236,7 +226,7 @@ mirror_create(const MirrorSpec *spec, const DistanceKernels *kernels, MemoryBudg
 	}
 	mirror->chunks = table_map(mirror->max_chunks * sizeof(*mirror->chunks));
 	mirror->seeds = table_map(SEEDS_MAX * sizeof(*mirror->seeds));
-	atomic_fetch_add(&budget->state, head_bytes());
+	atomic_fetch_add(&budget->state, mirror_head_bytes());
 	if (spec->method == METHOD_IVFPQ && !lists_create(mirror, error))
 	{
 		mirror_free(mirror);
@@ -259,7 +249,7 @@ mirror_free(Mirror *mirror)
 		free(atomic_load(&mirror->chunks[i]));
 	lists_free(mirror);
 	budget_add(mirror, -(int64_t) mirror->charged);
-	atomic_fetch_sub(&mirror->budget->state, head_bytes());
+	atomic_fetch_sub(&mirror->budget->state, mirror_head_bytes());
 	table_free(mirror->chunks, mirror->max_chunks * sizeof(*mirror->chunks));
 	table_free(mirror->seeds, SEEDS_MAX * sizeof(*mirror->seeds));
 	free(mirror->deferred);
@@ -272,18 +262,6 @@ mirror_bytes(const Mirror *mirror)
 {
 	return (uint64_t) mirror->charged * chunk_bytes(mirror) +
 		   (mirror->lists != NULL ? lists_bytes(mirror->lists) : 0);
-}
-
-void *
-mirror_memory(size_t bytes)
-{
-	void	   *memory;
-
-	if (posix_memalign(&memory, bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGNMENT, bytes) != 0)
-		return NULL;
-	if (bytes >= HUGE_PAGE)
-		(void) madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
-	return memory;
 }
 
 /*
@@ -435,21 +413,8 @@ mirror_read_row(const Mirror *mirror, uint32_t slot, uint32_t rows, uint32_t *ne
 	return count;
 }
 
-/*
- * Replace a graph row. A concurrent reader may see a mixture of old and new
- * neighbours, all of which are valid.
- */
-void
-mirror_write_row(const Mirror *mirror, uint32_t slot, const uint32_t *neighbours, uint32_t count)
-{
-	_Atomic uint32_t *row = mirror_row(mirror, slot);
-
-	for (uint32_t i = 0; i < mirror->spec.degree; i++)
-		atomic_store_explicit(&row[i], i < count ? neighbours[i] : NO_SLOT, memory_order_relaxed);
-}
-
 static void
-set_word(Mirror *mirror, uint32_t slot, uint64_t word)
+mirror_set_word(Mirror *mirror, uint32_t slot, uint64_t word)
 {
 	atomic_store_explicit(&mirror_chunk(mirror, slot)->words[mirror_place(mirror, slot)], word,
 						  memory_order_release);
@@ -485,7 +450,7 @@ change_word(Mirror *mirror, uint32_t slot, uint64_t old, uint64_t word)
 
 	if (unpend)
 		set_pending(mirror, slot, false);
-	set_word(mirror, slot, word);
+	mirror_set_word(mirror, slot, word);
 	if ((word & WORD_PENDING) && !(old & WORD_PENDING))
 		set_pending(mirror, slot, true);
 	if ((old ^ word) & WORD_LINKED)
@@ -516,7 +481,7 @@ job_progress(JobWatch *watch, uint32_t done)
 }
 
 static bool
-is_marked(const uint64_t *bits, uint32_t i)
+job_marks(const uint64_t *bits, uint32_t i)
 {
 	return bits != NULL && bit64_is_set(bits, i);
 }
@@ -549,7 +514,7 @@ mirror_append(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError
 		if (slot >= job->first_slot)
 		{
 			write_vector(mirror, slot, (const char *) job->vectors + i * mirror->vector_bytes);
-			word = job->versions[i] | (is_marked(job->dead, i) ? WORD_DEAD : WORD_PENDING);
+			word = job->versions[i] | (job_marks(job->dead, i) ? WORD_DEAD : WORD_PENDING);
 			job_progress(watch, i);
 		}
 		mirror_write_row(mirror, slot, NULL, 0);
@@ -596,7 +561,7 @@ mirror_overwrite(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineEr
 
 		if (mirror->lists != NULL)
 			lists_forget(mirror, slot);
-		set_word(mirror, slot, old | WORD_WRITING);
+		mirror_set_word(mirror, slot, old | WORD_WRITING);
 		write_fence();
 		write_vector(mirror, slot, (const char *) job->vectors + i * mirror->vector_bytes);
 		change_word(mirror, slot, old, word);
@@ -740,7 +705,7 @@ collect_slot(void *context, uint32_t slot)
 }
 
 static int
-compare_slots(const void *left, const void *right)
+compare_pending_slots(const void *left, const void *right)
 {
 	uint32_t	a = *(const uint32_t *) left;
 	uint32_t	b = *(const uint32_t *) right;
@@ -768,7 +733,7 @@ mirror_collect_pending(const Mirror *mirror, const uint32_t *slots, uint32_t nsl
 	for (uint32_t i = 0; i < nslots; i++)
 		if (slots[i] < rows && (mirror_word(mirror, slots[i]) & WORD_PENDING))
 			collect_slot(&collected, slots[i]);
-	qsort(collected.slots, collected.count, sizeof(uint32_t), compare_slots);
+	qsort(collected.slots, collected.count, sizeof(uint32_t), compare_pending_slots);
 	for (uint32_t i = 0; i < collected.count; i++)
 		if (i == 0 || collected.slots[i] != collected.slots[i - 1])
 			collected.slots[kept++] = collected.slots[i];

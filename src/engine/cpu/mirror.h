@@ -172,6 +172,19 @@ mirror_row(const Mirror *mirror, uint32_t slot)
 		   (size_t) mirror_place(mirror, slot) * mirror->spec.degree;
 }
 
+/*
+ * Replace a graph row. A concurrent reader may see a mixture of old and new
+ * neighbours, all of which are valid.
+ */
+static inline void
+mirror_write_row(const Mirror *mirror, uint32_t slot, const uint32_t *neighbours, uint32_t count)
+{
+	_Atomic uint32_t *row = mirror_row(mirror, slot);
+
+	for (uint32_t i = 0; i < mirror->spec.degree; i++)
+		atomic_store_explicit(&row[i], i < count ? neighbours[i] : NO_SLOT, memory_order_relaxed);
+}
+
 /* Prefetch a graph row and its state word. */
 static inline void
 mirror_prefetch_row(const Mirror *mirror, uint32_t slot)
@@ -188,6 +201,12 @@ mirror_word(const Mirror *mirror, uint32_t slot)
 {
 	return atomic_load_explicit(&mirror_chunk(mirror, slot)->words[mirror_place(mirror, slot)],
 								memory_order_acquire);
+}
+
+static inline bool
+mirror_is_dead(const Mirror *mirror, uint32_t slot)
+{
+	return (mirror_word(mirror, slot) & WORD_DEAD) != 0;
 }
 
 /* Whether a slot is linked and alive. */
@@ -267,15 +286,15 @@ extern double mirror_exact(const Mirror *mirror, const void *vector, uint32_t sl
  */
 extern uint32_t mirror_read_row(const Mirror *mirror, uint32_t slot, uint32_t rows,
 								uint32_t *neighbours);
-/* Replace a graph row. */
-extern void mirror_write_row(const Mirror *mirror, uint32_t slot, const uint32_t *neighbours,
-							 uint32_t count);
 
 extern Mirror *mirror_create(const MirrorSpec *spec, const DistanceKernels *kernels,
 							 MemoryBudget *budget, EngineError *error);
 extern void mirror_free(Mirror *mirror);
 extern uint64_t mirror_bytes(const Mirror *mirror);
+
+/* memory.c: bytes in use, of all kinds */
 extern uint64_t budget_used(MemoryBudget *budget);
+
 /*
  * Allocate memory aligned to a cache line, in huge pages if it is large; to be
  * freed with free(). NULL if out of memory.

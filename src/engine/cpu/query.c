@@ -18,7 +18,7 @@
 
 /* GraphAccess: read a row and the slot's state. */
 static uint32_t
-access_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
+query_access_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
 {
 	const QueryTask *task = context;
 	const Mirror *mirror = task->entry->mirror;
@@ -31,7 +31,7 @@ access_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
 
 /* GraphAccess: fast distances. */
 static void
-access_fast(void *context, const uint32_t *slots, uint32_t count, double *out)
+query_access_fast(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
 	const QueryTask *task = context;
 
@@ -40,7 +40,7 @@ access_fast(void *context, const uint32_t *slots, uint32_t count, double *out)
 
 /* GraphAccess: exact distances. */
 static void
-access_exact(void *context, const uint32_t *slots, uint32_t count, double *out)
+query_access_exact(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
 	const QueryTask *task = context;
 	uint64_t	word;
@@ -51,7 +51,7 @@ access_exact(void *context, const uint32_t *slots, uint32_t count, double *out)
 
 /* GraphAccess: whether a slot may be an answer. */
 static bool
-access_admit(void *context, uint32_t slot, uint32_t *version)
+query_access_admit(void *context, uint32_t slot, uint32_t *version)
 {
 	const QueryTask *task = context;
 	uint64_t	word = mirror_word(task->entry->mirror, slot);
@@ -62,7 +62,7 @@ access_admit(void *context, uint32_t slot, uint32_t *version)
 
 /* GraphAccess: prefetch a slot's row and state word. */
 static void
-access_expect(void *context, uint32_t slot)
+query_access_expect(void *context, uint32_t slot)
 {
 	const QueryTask *task = context;
 
@@ -74,7 +74,7 @@ access_expect(void *context, uint32_t slot)
  * contain seeds of another one.
  */
 static uint32_t
-access_seed_list(void *context, uint32_t i, uint32_t *slots)
+query_access_seed_list(void *context, uint32_t i, uint32_t *slots)
 {
 	const QueryTask *task = context;
 	const Mirror *mirror = task->entry->mirror;
@@ -94,22 +94,16 @@ access_seed_list(void *context, uint32_t i, uint32_t *slots)
 
 /* GraphAccess: whether two slots have the same vector. */
 static bool
-access_equal(void *context, uint32_t slot_a, uint32_t slot_b)
+query_access_equal(void *context, uint32_t slot_a, uint32_t slot_b)
 {
 	return mirror_equal(((const QueryTask *) context)->entry->mirror, slot_a, slot_b);
 }
 
 /* GraphAccess: a sketch of a slot's vector. */
 static uint32_t
-access_sketch(void *context, uint32_t slot)
+query_access_sketch(void *context, uint32_t slot)
 {
 	return mirror_sketch(((const QueryTask *) context)->entry->mirror, slot);
-}
-
-static void
-visit_pending(void *context, uint32_t slot)
-{
-	exact_consider(context, slot);
 }
 
 /* Search the graph; the results are in the worker's scratch. */
@@ -122,25 +116,25 @@ search_graph(QueryTask *task, CpuWorker *worker, GraphAnswer *answer)
 	uint32_t	nseeds = atomic_load_explicit(&mirror->nseeds, memory_order_acquire);
 	uint32_t   *seeds;
 	GraphAccess access = {.context = task,
-						  .row = access_row,
-						  .walk_distances = access_fast,
-						  .exact_distances = access_exact,
-						  .expect = access_expect,
-						  .equal = access_equal,
-						  .sketch = access_sketch,
+						  .row = query_access_row,
+						  .walk_distances = query_access_fast,
+						  .exact_distances = query_access_exact,
+						  .expect = query_access_expect,
+						  .equal = query_access_equal,
+						  .sketch = query_access_sketch,
 						  .often_tied = mirror->spec.type == ELEMENT_BIT};
 	GraphQuery	query = {0};
 	EngineStatus status;
 
 	if (in->reference)
 	{
-		access.walk_distances = access_exact;
+		access.walk_distances = query_access_exact;
 		access.exact_distances = NULL;
 	}
 	else if (tried == ENGINE_SEEDS_TRIED)
-		access.seed_list = access_seed_list;
+		access.seed_list = query_access_seed_list;
 	if (in->has_beyond || in->exclude != NULL || in->filter != NULL)
-		access.admit = access_admit;
+		access.admit = query_access_admit;
 	seeds = malloc((tried < nseeds ? tried : nseeds) * sizeof(uint32_t) + 1);
 	if (seeds == NULL)
 		return ENGINE_NO_MEMORY;
@@ -244,7 +238,7 @@ query_run_graph(QueryTask *task, CpuWorker *worker)
 		(task->trace != NULL || in->trace == NULL || !in->reference || in->trace_room == 0))
 	{
 		exact_begin(&scan, task, task->results, in->k);
-		mirror_visit_pending(scan.mirror, in->rows, visit_pending, &scan);
+		mirror_visit_pending(scan.mirror, in->rows, exact_visit, &scan);
 		task->status = search_graph(task, worker, &answer);
 	}
 	if (task->status != ENGINE_OK)

@@ -1,7 +1,8 @@
 /*
  * task_queue.h
- *		Queues of the CPU engine: queries (tasks.c), jobs (jobs.c), and the
- *		workers that process them (workers.c).
+ *		Queues of the CPU engine: mirrors (entries.c), queries (tasks.c), phases
+ *		(phases.c), jobs (jobs.c), and the workers that process them
+ *		(workers.c). Each of these calls only those before it.
  *
  * "Locked" means that the caller holds the engine's lock.
  */
@@ -10,11 +11,13 @@
 
 #include "engine/cpu/cpu.h"
 
-/* workers.c */
-extern void *worker_main(void *worker);
-
+/* entries.c */
 /* Find a mirror, unless it is being dropped; locked. */
-extern MirrorEntry *find_mirror(CpuEngine *engine, MirrorId id);
+extern MirrorEntry *entry_find(CpuEngine *engine, MirrorId id);
+/* Queue a mirror if its first job can run now; locked. */
+extern void entry_make_ready(CpuEngine *engine, MirrorEntry *entry);
+/* Take a mirror whose first job can run, or NULL; locked. */
+extern MirrorEntry *entry_take(CpuEngine *engine);
 
 /* tasks.c */
 extern EngineStatus tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count,
@@ -30,6 +33,22 @@ extern void task_free(QueryTask *task);
 extern QueryTask *tasks_take(CpuEngine *engine, uint32_t *part);
 /* Run a part taken by tasks_take(); not locked. */
 extern void tasks_run(CpuWorker *worker, QueryTask *task, uint32_t part);
+/* Run a part of a waiting query on this worker, if there is one. */
+extern void tasks_run_waiting(CpuWorker *worker);
+
+/* phases.c; phase_run() is in cpu.h */
+/* A phase that can use another helper, or NULL; locked. */
+extern WorkerPhase *phase_needing_help(CpuEngine *engine);
+/*
+ * Help a phase until it has no more items or a query waits; locked on entry and
+ * return.
+ */
+extern void phase_help(CpuWorker *worker, WorkerPhase *phase);
+/*
+ * While a link is in progress, spin for its next phase, unlocked. Returns false
+ * if there is no link.
+ */
+extern bool phase_spin(CpuEngine *engine);
 
 /* jobs.c */
 extern EngineStatus jobs_submit(CpuEngine *engine, const EngineJob *job, JobId *id,
@@ -39,11 +58,19 @@ extern EngineStatus jobs_cancel(CpuEngine *engine, JobId id);
 extern EngineStatus jobs_link_result(CpuEngine *engine, JobId id, LinkResult *result);
 extern void jobs_release(CpuEngine *engine, JobId id);
 extern void job_free(CpuEngine *engine, CpuJob *job);
-/* Queue a mirror if its first job can run now; locked. */
-extern void jobs_make_ready(CpuEngine *engine, MirrorEntry *entry);
-/* Take a mirror whose first job can run, or NULL; locked. */
-extern MirrorEntry *jobs_take(CpuEngine *engine);
-/* Run the first job of a mirror taken by jobs_take(); not locked. */
+/* Run the first job of a mirror taken by entry_take(); not locked. */
 extern void jobs_run(CpuWorker *worker, MirrorEntry *entry);
+
+/* workers.c */
+extern void *worker_main(void *worker);
+
+/* For loops that poll. */
+static inline void
+spin_pause(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#endif
+}
 
 #endif							/* GPUANN_ENGINE_TASK_QUEUE_H */

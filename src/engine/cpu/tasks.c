@@ -86,7 +86,7 @@ task_create(CpuEngine *engine, EngineQuery *query)
 	task->in.exclude = NULL;
 	task->in.filter = NULL;
 	task->submitted_us = monotonic_us();
-	task->entry = find_mirror(engine, query->mirror);
+	task->entry = entry_find(engine, query->mirror);
 	if (task->entry == NULL)
 	{
 		task->status = ENGINE_NOT_FOUND;
@@ -152,15 +152,6 @@ tasks_queue(CpuEngine *engine, QueryTask *task)
 	atomic_fetch_add(&engine->waiting_parts, task->nparts);
 }
 
-/* Lists that a query probes. */
-static uint32_t
-probes_of(const QueryTask *task)
-{
-	uint32_t	lists = task->entry->mirror->spec.lists.lists;
-
-	return task->in.probes < lists ? task->in.probes : lists;
-}
-
 /*
  * Take as many tasks off a list as are searched together with its first, and
  * let that lead them. Groups are as large as gives every thread one.
@@ -176,7 +167,7 @@ take_group(const CpuEngine *engine, QueryTask **list, uint32_t count)
 	*list = leader->next;
 	if (leader->status != ENGINE_OK || leader->in.method != METHOD_IVFPQ)
 		return leader;
-	probes = probes_of(leader);
+	probes = lists_probed(leader);
 	if (most > GROUP_QUERIES)
 		most = GROUP_QUERIES;
 	for (; most > 1 && *list != NULL; most--)
@@ -185,7 +176,7 @@ take_group(const CpuEngine *engine, QueryTask **list, uint32_t count)
 
 		if (task->status != ENGINE_OK || task->in.method != METHOD_IVFPQ)
 			break;
-		probes += probes_of(task);
+		probes += lists_probed(task);
 		if (probes > GROUP_PROBES)
 			break;
 		*list = task->next;
@@ -316,7 +307,7 @@ task_publish(CpuEngine *engine, QueryTask *task)
 	tasks_append(&engine->completed, task);
 	engine->queries--;
 	if (--entry->queries == 0)
-		jobs_make_ready(engine, entry);
+		entry_make_ready(engine, entry);
 	if (engine->queries == 0)
 		pthread_cond_broadcast(&engine->done);
 	pthread_mutex_unlock(&engine->lock);
@@ -482,4 +473,21 @@ tasks_run(CpuWorker *worker, QueryTask *task, uint32_t part)
 	else
 		query_merge_exact(task);
 	task_complete(engine, task);
+}
+
+/* Run a part of a waiting query on this worker, if there is one. */
+void
+tasks_run_waiting(CpuWorker *worker)
+{
+	CpuEngine  *engine = worker->engine;
+	QueryTask  *task;
+	uint32_t	part;
+
+	if (atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) == 0)
+		return;
+	pthread_mutex_lock(&engine->lock);
+	task = tasks_take(engine, &part);
+	pthread_mutex_unlock(&engine->lock);
+	if (task != NULL)
+		tasks_run(worker, task, part);
 }

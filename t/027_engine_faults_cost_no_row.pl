@@ -141,6 +141,24 @@ foreach my $how ('complete', 'strict_order', 'relaxed_order')
 	$session->close;
 }
 
+# Rows of a set are ranked without being shown to the filter again, so what the engine names beside them is refused. The set ends whatever happens.
+foreach my $faults ('', 'unfiltered=1', 'range=2', 'older=1', 'query_error=1')
+{
+	my $session = session($node);
+	my $filter = 'id % 499 = any (ARRAY(SELECT generate_series(3, 4)))';
+	my $found;
+
+	faults($faults);
+	$found = $session->rows("SELECT id FROM items WHERE $filter ORDER BY v <-> vec(3, $dims), id LIMIT 30");
+	is($found, $session->rows("SET enable_seqscan = on; SET enable_indexscan = off; SET gpuann.plan_node = off;
+		SELECT id FROM items WHERE $filter ORDER BY v <-> vec(3, $dims), id LIMIT 30"), "a set of rows, $faults: those that pass");
+	$session->rows('RESET enable_seqscan; RESET enable_indexscan; RESET gpuann.plan_node; SET enable_seqscan = off');
+	like($session->rows("EXPLAIN (ANALYZE, TIMING OFF) SELECT id FROM items WHERE $filter ORDER BY v <-> vec(3, $dims) LIMIT 30"),
+		$faults eq '' ? qr/ranked_by=server/ : qr/fallback=/, "a set of rows, $faults: who ranks it");
+	faults('');
+	$session->close;
+}
+
 # Rows that came since are found whatever the engine says.
 faults('older=2');
 $node->safe_psql('postgres', "INSERT INTO items SELECT i, vec(i, $dims) FROM generate_series(20001, 20020) i");

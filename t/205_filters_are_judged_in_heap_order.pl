@@ -1,6 +1,7 @@
 # A filter of which far fewer rows pass than the planner expects has all rows judged in the order of the table, and only those that pass ranked. The
 # rows are those of a sequential scan: after deletes and updates, HOT and not, beside VACUUM and writers, in cursors, with little work_mem, of every
-# element type and metric, however many rows pass and wherever they lie. I2, I4.
+# element type and metric, however many rows pass and wherever they lie. I2, I4. Where there is a server it ranks them, as a set of rows, and the pages
+# go on where it fails: I3, I5.
 
 use strict;
 use warnings;
@@ -9,10 +10,11 @@ use FindBin;
 use lib $FindBin::RealBin;
 use GpuannTest;
 use PgSession;
+use ServerTest;
 use Test::More;
 
 my ($rows, $dims) = (6000, 16);
-my $node = new_node('heap', conf => [ 'gpuann.server = off', 'jit = off', 'max_parallel_workers_per_gather = 0' ]);
+my $node = server_node('heap', conf => [ 'gpuann.server = off', 'jit = off', 'max_parallel_workers_per_gather = 0' ]);
 
 # Filters; the planner expects a third, or a two-hundredth of the rows to pass.
 my %filters = (
@@ -82,6 +84,111 @@ same_rows('new');
 is(judged_first($filters{$_}, ''), 'yes', "$_: judged in heap order") foreach qw(few none);
 is(judged_first($filters{one}, 'SET gpuann.exact = on;'), 'yes', 'exact: judged in heap order');
 unlike(judged_first('id > 10', ''), qr/^yes/, 'a filter that most rows pass: judged in order of distance');
+
+# The server ranks what passed: it gives the rows of the pages, and EXPLAIN says who ranked.
+my $served = "$ours SET gpuann.server = on;";
+
+sub ranked_by
+{
+	my ($filter, $settings) = @_;
+	my $plan = $node->safe_psql('postgres', "$served $settings EXPLAIN (ANALYZE, TIMING OFF) " . nearest($filter, 10));
+	return $plan =~ /in_heap_order=\d+ ranked_by=(\w+)/ ? $1 : $plan;
+}
+
+sub served_rows
+{
+	my ($when, @names) = @_;
+
+	foreach my $name (@names)
+	{
+		foreach my $settings ('', "SET work_mem = '64kB'; SET gpuann.exact = on;")
+		{
+			my $statements = join(';', map { nearest($filters{$name}, @$_) } [10], [50], [ 20, 30 ]);
+
+			is(settled($node->safe_psql('postgres', "$served $settings $statements")), settled($node->safe_psql('postgres', "$theirs $statements")),
+				"$when: $name, $settings by the server as the sequential scan");
+		}
+	}
+}
+
+sub mirror_is_ready
+{
+	return await('the mirror is ready', sub {
+		$node->safe_psql('postgres', "$served SELECT id FROM items ORDER BY v <-> '$query' LIMIT 1");
+		return figure($node, "state || ' ' || mirror_lag") eq 'ready 0';
+	});
+}
+
+mirror_is_ready();
+my $strict = "SET gpuann.fallback = 'error';";
+served_rows('new', sort keys %filters);
+is(ranked_by($filters{few}, $strict), 'server', 'few: ranked by the server');
+is(ranked_by($filters{one}, "$strict SET gpuann.exact = on;"), 'server', 'exact: ranked by the server');
+is(ranked_by($filters{none}, ''), 'pages', 'no row passes: nothing is sent');
+
+# A session has few sets at a time: they end with the scan, by errors too.
+my $many = PgSession->new($node);
+$many->rows("$served $strict");
+$many->rows(nearest($filters{few}, 5)) foreach 1 .. 12;
+$many->rows("DO \$\$ BEGIN PERFORM 1 / (id - id) FROM (" . nearest($filters{few}, 5) . ") s; EXCEPTION WHEN division_by_zero THEN NULL; END \$\$") foreach 1 .. 12;
+like($many->rows('EXPLAIN (ANALYZE, TIMING OFF) ' . nearest($filters{few}, 5)), qr/ranked_by=server/, 'sets end with their scans');
+my $open = join(';', map { "DECLARE c$_ CURSOR FOR " . nearest($filters{few}, 5) . "; FETCH 1 FROM c$_" } 1 .. 10);
+$many->rows("SET gpuann.fallback = on; BEGIN; $open");
+is($many->rows('FETCH ALL FROM c10'), $many->rows('FETCH ALL FROM c1'), 'more sets than a session may have: by the pages');
+$many->rows('COMMIT');
+like($many->rows('EXPLAIN (ANALYZE, TIMING OFF) ' . nearest($filters{few}, 5)), qr/ranked_by=server/, '... and afterwards by the server');
+
+# Rows that the mirror has not seen are compared beside it.
+my $worker = worker_pid($node);
+kill 'STOP', $worker;
+$node->safe_psql('postgres', "UPDATE items SET v = vec(id + 500, $dims) WHERE id % 1999 = 1 OR id % 30 = 0; INSERT INTO items SELECT i, vec(100007, $dims), 5 FROM generate_series(19991, 19991) i");
+served_rows('the mirror is behind', qw(few one));
+is(ranked_by($filters{few}, $strict), 'server', 'the mirror is behind: ranked by the server');
+kill 'CONT', $worker;
+mirror_is_ready();
+served_rows('the mirror has caught up', qw(few one));
+
+# Many rows pass, and are sent as a bitmap; and little work_mem has no bitmap of them: they are sorted.
+$node->safe_psql('postgres', "CREATE TABLE wide AS SELECT i AS id, ARRAY[hashint4(i), hashint4(i + 7), i % 100]::real[]::vector(3) AS v FROM generate_series(1, 34000) i;
+	ALTER TABLE wide ALTER v TYPE vector(3); CREATE INDEX wide_v ON wide USING gpuann (v vector_l2_ops) WITH (m = 4, ef_construction = 8); ANALYZE wide");
+
+sub of_wide { return "SELECT v <-> '[0,0,0]' FROM wide WHERE $_[0] ORDER BY v <-> '[0,0,0]' LIMIT $_[1]" }
+
+await('the mirror of wide is ready', sub {
+	$node->safe_psql('postgres', "$served " . of_wide('true', 1));
+	return figure($node, "state || ' ' || mirror_lag", 'wide_v') eq 'ready 0';
+});
+foreach my $ask (of_wide('id % 1000 < 1', 30), of_wide('id % 40 < 20', 3000))
+{
+	my $expected = $node->safe_psql('postgres', "$theirs $ask");
+
+	foreach my $memory (qw(64kB 4MB))
+	{
+		foreach my $server (qw(on off))
+		{
+			my $set = "$ours SET gpuann.server = $server; SET work_mem = '$memory';";
+			my $by = $server eq 'on' ? 'server' : 'pages';
+
+			is($node->safe_psql('postgres', "$set $ask"), $expected, "many rows, $memory: by the $by as the sequential scan");
+			like($node->safe_psql('postgres', "$set EXPLAIN (ANALYZE, TIMING OFF) $ask"), qr/in_heap_order=34000 ranked_by=$by/, '... judged in heap order');
+		}
+	}
+}
+
+# The server dies between two rounds of a scan.
+my $long = PgSession->new($node);
+my $all = of_wide('id % 40 < 20', 3000);
+my $before = $node->safe_psql('postgres', "$theirs $all");
+$long->rows("$served SET cursor_tuple_fraction = 1; BEGIN; DECLARE c CURSOR FOR $all");
+my $begun = $long->rows('FETCH 500 FROM c');
+kill 'KILL', server_pid($node);
+is(join("\n", $begun, $long->rows('FETCH ALL FROM c')), $before, 'the server dies: the pages go on');
+like($long->rows('SELECT path, fallback_reason FROM gpuann_last_scan()'), qr/^server\|(no_server|server_died)$/, '... in the middle of the set');
+$long->rows('COMMIT');
+served_rows('without the server', qw(few));
+await_server($node);
+mirror_is_ready();
+is(ranked_by($filters{few}, $strict), 'server', 'the next server ranks');
 
 # Filters with the distance, or a threshold of it, are evaluated where that is known.
 foreach my $filter ("id % 1999 < 2 AND v <-> '$query' < 100", "id % 1999 < 2 AND v <-> '$query' > 0.1")

@@ -237,6 +237,62 @@ exclude_and_filter(void)
 		}
 }
 
+/* Sets of rows as they are made: the slots of each row that a step reaches. */
+static uint64_t *
+stepped_bits(uint32_t first, uint32_t step, uint32_t bits)
+{
+	uint64_t   *map = allocate(((size_t) bits + 63) / 64 * sizeof(uint64_t) + sizeof(uint64_t));
+
+	for (uint64_t i = first; i < bits; i += step)
+		map[i / 64] |= UINT64_C(1) << (i % 64);
+	return map;
+}
+
+/*
+ * Sets of no row, one, few, all; with dead rows among them, and slots that the
+ * mirror does not have; fewer rows than results, and more.
+ */
+static void
+sets_of_rows(void)
+{
+	static const struct
+	{
+		uint32_t	first;
+		uint32_t	step;
+		uint32_t	bits;
+	}			sets[] = {{2000, 1, 2000}, {0, 2000, 700}, {63, 2000, 64}, {64, 2000, 65},
+						  {699, 2000, 700}, {5, 90, 700}, {62, 1, 130}, {3, 7, 2000},
+						  {0, 1, 700}, {0, 1, 1999}, {701, 3, 2000}};
+	static const uint32_t results[] = {1, 20, 800, 1500};
+
+	for (int i = 0; i < PAIRS; i++)
+	{
+		World	   *world = world_create(pairs[i].type, pairs[i].metric,
+										 pairs[i].type == ELEMENT_BIT ? 64 : 12, 710, 700,
+										 i % 2 == 0 ? SHAPE_CLUSTERED : SHAPE_SMALL);
+
+		world_append(world, 700);
+		for (uint32_t slot = 5; slot < 700; slot += 30)
+			world_kill(world, slot);
+		for (size_t s = 0; s < sizeof(sets) / sizeof(sets[0]); s++)
+		{
+			EngineQuery query;
+
+			query_init(&query, world, METHOD_EXACT, results[s % 4], 0, world_vector(world, 701));
+			query.filter = stepped_bits(sets[s].first, sets[s].step, sets[s].bits);
+			query.filter_slots = sets[s].bits;
+			check_exact(world, "set of rows", &query);
+			if (query.count < 2)
+				continue;
+			query.has_beyond = true;
+			query.beyond_distance = query.results[query.count / 2].distance;
+			query.beyond_slot = query.results[query.count / 2].slot;
+			check_exact(world, "set of rows, beyond", &query);
+		}
+		world_drop(world);
+	}
+}
+
 /*
  * Dead and absent rows are no answers; an append may leave a gap and bring dead
  * rows.
@@ -309,6 +365,7 @@ const Case exact_cases[] = {
 	{"exact_large_k", large_k, true},
 	{"exact_beyond", beyond, false},
 	{"exact_exclude_and_filter", exclude_and_filter, false},
+	{"exact_sets_of_rows", sets_of_rows, false},
 	{"exact_dead_and_absent", dead_and_absent, false},
 	{"exact_batches", batches, false},
 	{NULL, NULL, false}

@@ -29,6 +29,7 @@
  *					infinite
  *	query_error=N	each Nth query fails
  *	query_memory=N	each Nth query fails for want of memory
+ *	unfiltered=1	queries are not restricted to their sets of rows
  *	busy=1			no query is taken
  *	delay_ms=N		answers come N milliseconds late
  *	mute=1			answers do not come while this lasts
@@ -73,9 +74,9 @@
 	F(hold_append) \
 	F(hold_link) F(hold_place) F(create_memory) F(append_memory) F(append_error) F(crash_append) \
 		F(link_memory) F(lie_link) \
-		F(query_error) F(query_memory) F(busy) F(delay_ms) F(mute) F(fail) F(hang) F(hang_poll) \
-			F(crash) F(range) F(huge) F(repeat) F(dead) F(older) F(newer) F(nan) F(many) \
-				F(reverse) F(position)
+		F(query_error) F(query_memory) F(unfiltered) F(busy) F(delay_ms) F(mute) F(fail) \
+			F(hang) F(hang_poll) F(crash) F(range) F(huge) F(repeat) F(dead) F(older) \
+				F(newer) F(nan) F(many) F(reverse) F(position)
 
 typedef struct Faults
 {
@@ -308,6 +309,9 @@ fault_submit(Engine *engine, EngineQuery *const *queries, uint32_t count, Engine
 		nanosleep(&pause, NULL);
 	if (wanted(engine)->busy)
 		return fault(error, ENGINE_BUSY, "the test keeps the engine busy");
+	/* The server sets the filter whenever it submits a query. */
+	for (uint32_t i = 0; i < count && wanted(engine)->unfiltered; i++)
+		queries[i]->filter = NULL;
 	return engine->ops->submit(engine->real, queries, count, error);
 }
 

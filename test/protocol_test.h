@@ -121,6 +121,8 @@ typedef struct Search
 	uint32_t	has_beyond;
 	double		beyond_distance;
 	uint32_t	beyond_slot;
+	SetName		set;
+	const uint64_t *within;		/* what the oracle knows of the set: TEST_ROWS bits; NULL: all */
 	float		vector[TEST_DIMS];
 } Search;
 
@@ -269,6 +271,7 @@ extern const TestCase start_cases[];	/* protocol_test_start.c */
 extern const TestCase channel_cases[];	/* protocol_test_channels.c */
 extern const TestCase list_cases[];	/* protocol_test_lists.c */
 extern const TestCase link_cases[];	/* protocol_test_links.c */
+extern const TestCase set_cases[];	/* protocol_test_sets.c */
 extern const TestCase several_cases[];	/* protocol_test_several.c */
 extern const TestCase load_cases[];	/* protocol_test_load.c */
 extern const TestCase fault_cases[];	/* protocol_test_faults.c */

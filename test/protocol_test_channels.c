@@ -220,6 +220,8 @@ fuzz_payload(World *world, RequestPayload *payload, uint64_t *random)
 		payload->query.vector_bytes = TEST_DIMS * 4;
 	if ((right & 0xf000000) != 0)
 		payload->query.has_beyond &= 1;
+	if ((right & 0xf0000000) != 0)
+		payload->query.set.id = 0;
 }
 
 static void
@@ -292,7 +294,7 @@ fuzz_channel(World *world, AreaChannel *channel, uint64_t *random)
 	for (size_t i = offsetof(AreaChannel, request) / 4; i < offsetof(AreaChannel, status) / 4; i++)
 		((uint32_t *) channel)[i] = (uint32_t) next_random(random);
 	if ((right & 0xf) != 0)
-		channel->request.op = 1 + channel->request.op % CHANNEL_COUNT_LISTS;
+		channel->request.op = 1 + channel->request.op % CHANNEL_SET;
 	if ((right & 0xf0) != 0)
 		channel->request.mirror = next_random(random) % 2 == 0 ? 0 : 1;
 	if ((right & 0xf00) != 0)
@@ -335,9 +337,20 @@ fuzz_channel(World *world, AreaChannel *channel, uint64_t *random)
 		channel->request.spec.lists =
 			(ListSpec){1 + (uint32_t) right % 20, QUANTIZER_RABITQ, 1, 0, right, COOC_AUTO};
 	}
+	/* Few ids and places, so that sets are made, added to and searched. */
+	if ((right & 0x3000000000) != 0)
+	{
+		SetName    *set = &channel->request.query.set;
+
+		*set = (SetName) {channel->request.op == CHANNEL_SET ? 1 + right % 3 : right % 4,
+						  (uint32_t) (right >> 8) % (4 * REQUEST_SETS), 0};
+		channel->request.set_slots %= 5000;
+		atomic_store(&area_payload(world->area, set->place / REQUEST_SETS)
+					 ->sets[set->place % REQUEST_SETS], set->id);
+	}
 	/* Entry 0 must keep its mirror and rows. */
 	if (channel->request.mirror == 0 && channel->request.op != CHANNEL_SEARCH &&
-		channel->request.op != CHANNEL_LINK_FORGET)
+		channel->request.op != CHANNEL_LINK_FORGET && channel->request.op != CHANNEL_SET)
 		channel->request.mirror = 1;
 	for (int i = 0; i < 400; i++)
 		((uint32_t *) area_channel_data(

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "engine/bits.h"
 #include "protocol_test.h"
 
 int			channel_slice_ms = AREA_WAIT_MS;
@@ -68,6 +69,8 @@ oracle_search(const Search *search, uint32_t rows, SearchResult *best)
 		double		distance = 0;
 		uint32_t	at;
 
+		if (search->within != NULL && !bit64_is_set(search->within, slot))
+			continue;
 		for (uint32_t i = 0; i < TEST_DIMS; i++)
 		{
 			double		difference = (double) search->vector[i] - (double) oracle_rows[slot][i];
@@ -158,6 +161,7 @@ client_post(Client *client, const Search *search)
 	payload->query.has_beyond = search->has_beyond;
 	payload->query.beyond_distance = search->beyond_distance;
 	payload->query.beyond_slot = search->beyond_slot;
+	payload->query.set = search->set;
 	payload->posted_us = now_us();
 	atomic_store_explicit(&payload->asleep, 0, memory_order_relaxed);
 	memcpy(payload->vector, search->vector, sizeof(search->vector));
@@ -354,6 +358,7 @@ channel_fill_searches(AreaHeader *area, int number, const Search *searches, uint
 	channel->request.count = count;
 	channel->request.query.method = METHOD_EXACT;
 	channel->request.query.k = searches[0].k;
+	channel->request.query.set = searches[0].set;
 	channel->request.query.vector_bytes = sizeof(searches[0].vector);
 }
 

@@ -8,6 +8,7 @@
  */
 #include "base/base.h"
 
+#include "client/client.h"
 #include "client/shmem.h"
 
 #include "miscadmin.h"
@@ -277,6 +278,7 @@ void
 shmem_leave(void)
 {
 	shmem_leave_slot();
+	client_set_release_all();
 	for (int i = 0; i < MAX_CHANNELS; i++)
 	{
 		if (channel_held[i])

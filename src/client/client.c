@@ -102,7 +102,8 @@ query_request(const ServerQuery *query)
 						  .vector_bytes = query->vector_bytes,
 						  .has_beyond = query->beyond.set,
 						  .beyond_slot = query->beyond.slot,
-						  .beyond_distance = query->beyond.distance};
+						  .beyond_distance = query->beyond.distance,
+						  .set = query->set};
 }
 
 /* Fill this backend's payload. */
@@ -300,6 +301,16 @@ read_channel(int number, const ChannelBatch *batch, RawAnswer *raws)
 	return FALLBACK_NONE;
 }
 
+FallbackReason
+client_channel_failure(int channel, uint32 epoch)
+{
+	uint32		now_epoch;
+
+	if (!shmem_server_ready(&now_epoch) || now_epoch != epoch)
+		return FALLBACK_SERVER_DIED;
+	return channel_has_answer(channel) ? FALLBACK_NONE : FALLBACK_TIMEOUT;
+}
+
 /*
  * Ask through a channel: several queries, or one whose answer is larger than
  * PAYLOAD_RESULTS. A failure is in raws[0].
@@ -310,7 +321,6 @@ search_by_channel(const ChannelBatch *batch, uint32 epoch, RawAnswer *raws)
 	volatile FallbackReason why = FALLBACK_TOO_LARGE;
 	int64		patience = (int64) gpuann_request_timeout * 1000;
 	int			channel = channel_claim();
-	uint32		now_epoch;
 
 	if (channel < 0)
 		return FALLBACK_SLOT_BUSY;
@@ -325,10 +335,8 @@ search_by_channel(const ChannelBatch *batch, uint32 epoch, RawAnswer *raws)
 			strlcpy(raws->error, raws->status == ENGINE_OK ? "" : text, sizeof(raws->error));
 			if (raws->status == ENGINE_OK)
 				why = read_channel(channel, batch, raws);
-			else if (!shmem_server_ready(&now_epoch) || now_epoch != epoch)
-				why = FALLBACK_SERVER_DIED;
 			else
-				why = channel_has_answer(channel) ? FALLBACK_NONE : FALLBACK_TIMEOUT;
+				why = client_channel_failure(channel, epoch);
 		}
 	}
 	PG_FINALLY();
@@ -433,16 +441,13 @@ client_changes(MirrorRef mirror)
 	return atomic_load(&mirror_area(mirror.entry)->generation) == mirror.generation ? changes : 0;
 }
 
-/* Whether the server can be asked a query now; sets its epoch. */
-static FallbackReason
-may_ask(MirrorRef mirror, const ServerQuery *query, uint32 *epoch)
+FallbackReason
+client_may_ask(MirrorRef mirror, uint32 *epoch)
 {
 	if (gpuann_area == NULL || mirror.entry < 0)
 		return FALLBACK_OFF;
 	if (!shmem_server_ready(epoch))
 		return shmem_no_gpu() ? FALLBACK_NO_GPU : FALLBACK_NO_SERVER;
-	if (query->vector_bytes > PAYLOAD_VECTOR || query->k == 0)
-		return FALLBACK_TOO_LARGE;
 	if (still_hung(*epoch))
 		return FALLBACK_TIMEOUT;
 	shmem_leave_at_exit();
@@ -468,10 +473,12 @@ static FallbackReason
 client_ask(const ChannelBatch *batch, bool by_channel, RawAnswer *raws)
 {
 	uint32		epoch;
-	FallbackReason why = may_ask(*batch->mirrors, batch->query, &epoch);
+	FallbackReason why = client_may_ask(*batch->mirrors, &epoch);
 
 	if (why != FALLBACK_NONE)
 		return why;
+	if (batch->query->vector_bytes > PAYLOAD_VECTOR || batch->query->k == 0)
+		return FALLBACK_TOO_LARGE;
 	if (by_channel)
 		why = search_by_channel(batch, epoch, raws);
 	else

@@ -33,6 +33,7 @@ typedef struct ServerQuery
 	uint32		probes;			/* METHOD_IVFPQ: lists read, and */
 	uint32		rerank;			/* rows measured exactly, as EngineQuery says */
 	SearchBound beyond;
+	SetName		set;			/* METHOD_EXACT: only rows of this set; all zero: all rows */
 } ServerQuery;
 
 typedef struct ServerAnswer
@@ -96,6 +97,36 @@ extern FallbackReason client_search_several(const MirrorRef *mirrors, const Serv
 											const void *vectors, uint32 count,
 											ServerAnswer *answers);
 extern uint32 client_batch_room(const ServerQuery *query);
+
+/* ---- row_set.c ---- */
+
+/*
+ * Have the server keep a set of rows: the slots that `next` gives, ascending
+ * and below `slots`, `count` in all. It counts until it is released, also where
+ * sending it has raised an error.
+ */
+extern FallbackReason client_set_send(MirrorRef mirror, uint32 slots, uint64 count, NextSlots next,
+									  void *state, SetName *set);
+
+/*
+ * Release a set, if it was not before. Raises no error, and waits for no
+ * process.
+ */
+extern void client_set_release(SetName *set);
+
+/* Release all sets of this process, as it exits. */
+extern void client_set_release_all(void);
+
+/* ---- client.c, for row_set.c ---- */
+
+/* Whether the server can be asked now; sets its epoch. */
+extern FallbackReason client_may_ask(MirrorRef mirror, uint32 *epoch);
+
+/*
+ * Why an operation of a channel has failed; NONE: the server, of that epoch,
+ * has answered so.
+ */
+extern FallbackReason client_channel_failure(int channel, uint32 epoch);
 
 /*
  * Wake the index's mirror worker after a change of its pages. Cheap; does

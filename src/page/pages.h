@@ -518,6 +518,9 @@ extern void extend_to(Relation index, BlockNumber block);
  */
 extern void check_snapshot_age(Relation index, Snapshot snapshot);
 
+/* Gives the next slots, ascending, at most `most`; 0: there are no more. */
+typedef uint32 (*NextSlots) (void *state, uint32 *slots, uint32 most);
+
 /* ---- peek.c: for the planner, without errors ---- */
 
 /*

@@ -97,7 +97,8 @@ describe_scan(const GpuannNode *node, StringInfo line)
 					 stats->ef, stats->graph_rounds, stats->exact_passes, stats->visited,
 					 node->judged, node->passed_count, stats->pending, tally->dropped);
 	if (stats->heap_order > 0)
-		appendStringInfo(line, " in_heap_order=" UINT64_FORMAT, stats->heap_order);
+		appendStringInfo(line, " in_heap_order=" UINT64_FORMAT " ranked_by=%s", stats->heap_order,
+						 stats->server_ranked ? "server" : "pages");
 	if (stats->probes > 0)
 		appendStringInfo(line, " probes=%u", stats->probes);
 	if (tally->why != FALLBACK_NONE)
@@ -131,7 +132,10 @@ explain_properties(const GpuannNode *node, const LastScan *stats, ExplainState *
 	ExplainPropertyUInteger("Gpuann Visited", NULL, stats->visited, es);
 	ExplainPropertyUInteger("Gpuann Judged", NULL, node->judged, es);
 	if (stats->heap_order > 0)
+	{
 		ExplainPropertyUInteger("Gpuann In Heap Order", NULL, stats->heap_order, es);
+		ExplainPropertyText("Gpuann Ranked By", stats->server_ranked ? "server" : "pages", es);
+	}
 	ExplainPropertyUInteger("Gpuann Passed", NULL, node->passed_count, es);
 	ExplainPropertyUInteger("Gpuann Pending", NULL, stats->pending, es);
 	ExplainPropertyUInteger("Gpuann Missed", NULL, tally->dropped, es);

@@ -185,9 +185,6 @@ typedef void (*TakeRows) (void *state, const PageRow *rows, uint32 count);
 /* Have all live rows shown, in slot order. */
 extern void page_live_rows(const PageQuery *query, TakeRows take, void *state);
 
-/* Gives the next slots, ascending, at most `most`; 0: there are no more. */
-typedef uint32 (*NextSlots) (void *state, uint32 *slots, uint32 most);
-
 /* The nearest of a range among such slots that are live, exactly. */
 extern void page_chosen_search(const PageQuery *query, NextSlots next, void *state,
 							   const ExactRange *range, PageAnswer *answer);

@@ -213,7 +213,8 @@ typedef struct LastScan
 	uint32		probes;			/* lists that it searched, if the index has lists */
 	uint32		graph_rounds;
 	uint32		exact_passes;
-	uint64		heap_order;		/* rows judged in heap order */
+	uint64		heap_order;		/* rows judged in heap order; ... */
+	bool		server_ranked;	/* ... the server has ranked those that passed */
 	uint64		queue_us;		/* at the server, before its engine began */
 	uint64		engine_us;
 	ScanTally	tally;
@@ -367,6 +368,16 @@ extern void scan_judge(GpuannScan *scan);
 
 /* The nearest of a range among the rows that passed. */
 extern void scan_rank_passing(GpuannScan *scan, const ExactRange *range, PageAnswer *answer);
+
+/*
+ * The set that the server ranks in place of the pages, which it is sent when it
+ * is first asked for; NULL: none passed, or the server does not take it, and
+ * the scan stays with the pages.
+ */
+extern const SetName *scan_passing_set(GpuannScan *scan);
+
+/* Keep those of some slots, ascending, that passed; returns how many. */
+extern uint32 scan_keep_passing(GpuannScan *scan, uint32 *slots, uint32 count);
 
 /* Forget which passed, before the scan's memory is reset: files may be open. */
 extern void scan_judge_end(GpuannScan *scan);

@@ -7,8 +7,9 @@
  * look-up of its page, which may have to be read. Where most rows are going to
  * be judged, it is several times cheaper to visit the table once, block by
  * block. Node pages give (TID, slot) of all live slots, tuplesort puts them in
- * order within work_mem, and slots that pass go into a second sort, from which
- * each exact round takes its part after the other.
+ * order within work_mem, and slots that pass go into a bitmap, or into a second
+ * sort where work_mem does not hold that. The server is sent them as a set of
+ * rows, and ranks them; or pages do.
  *
  * A slot keeps its row from judging to ranking: the snapshot sees a row that
  * has passed, so VACUUM leaves it, or old_snapshot_threshold ends the scan
@@ -21,6 +22,7 @@
 #include "access/tableam.h"
 #include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
+#include "engine/bits.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "scan/scan.h"
@@ -29,14 +31,22 @@
 #include "utils/tuplesort.h"
 
 #define AHEAD			1024	/* rows known in advance, for the sake of their blocks */
+#define BITMAP_DIVISOR	16		/* of work_mem, for a bitmap of the slots that pass */
 #define OFFSET_BITS		11		/* of an offset on a page of the table */
 
 StaticAssertDecl(MaxHeapTuplesPerPage < (1 << OFFSET_BITS), "an offset has more bits");
 
-/* The slots that passed, ascending. */
+/* The slots that passed: in the bitmap, or in the sort if there is none. */
 struct PassingSlots
 {
+	uint64	   *bits;
+	uint32		slots;			/* bits of it */
+	uint32		next;			/* the first that was not read */
 	Tuplesortstate *sort;
+	uint64		count;
+	bool		sent;			/* to the server, or that was tried */
+	SetName		set;			/* as the server knows them; id 0: it does not */
+	MemoryContextCallback ended;	/* releases the set, also after an error */
 };
 
 /* Rows of the index on their way into the table's order. */
@@ -216,6 +226,59 @@ scan_should_judge(const GpuannScan *scan)
 	return (double) scan->wants.rows * JUDGE_ROW_COST > scan->bounds.next_fresh;
 }
 
+/*
+ * The scan's memory goes, perhaps because of an error.
+ */
+static void
+release_set(void *arg)
+{
+	client_set_release(&((PassingSlots *) arg)->set);
+}
+
+/*
+ * Begin to collect what passes.
+ */
+static PassingSlots *
+begin_passing(GpuannScan *scan)
+{
+	PassingSlots *passing = MemoryContextAllocZero(scan->memory, sizeof(PassingSlots));
+	Size		bytes = bits64_bytes(scan->bounds.next_fresh);
+
+	passing->slots = scan->bounds.next_fresh;
+	if (bytes <= (Size) work_mem * 1024 / BITMAP_DIVISOR)
+		passing->bits = MemoryContextAllocExtended(scan->memory, Max(bytes, 1),
+												   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	else
+		passing->sort = begin_sort(work_mem / 4, TUPLESORT_RANDOMACCESS);
+	passing->ended = (MemoryContextCallback) {.func = release_set, .arg = passing};
+	MemoryContextRegisterResetCallback(scan->memory, &passing->ended);
+	return passing;
+}
+
+/*
+ * Collect a slot. Each comes once.
+ */
+static void
+add_passing(PassingSlots *passing, uint32 slot)
+{
+	if (passing->bits != NULL)
+		bit64_set(passing->bits, slot);
+	else
+		tuplesort_putdatum(passing->sort, Int64GetDatum((int64) slot), false);
+	passing->count++;
+}
+
+/*
+ * Have the slots that passed read from the first on.
+ */
+static void
+rescan_passing(PassingSlots *passing)
+{
+	passing->next = 0;
+	if (passing->sort != NULL)
+		tuplesort_rescan(passing->sort);
+}
+
 void
 scan_judge(GpuannScan *scan)
 {
@@ -227,8 +290,7 @@ scan_judge(GpuannScan *scan)
 
 	if (order != NULL)
 	{
-		passing = palloc(sizeof(PassingSlots));
-		passing->sort = begin_sort(work_mem / 4, TUPLESORT_RANDOMACCESS);
+		passing = begin_passing(scan);
 		while (next_in_table(order, &next))
 		{
 			ScanRow		row = {.slot = next.slot, .tid = next.tid};
@@ -240,9 +302,10 @@ scan_judge(GpuannScan *scan)
 			passes = filter->passes(filter->caller, &row);
 			MemoryContextSwitchTo(scan->memory);
 			if (passes)
-				tuplesort_putdatum(passing->sort, Int64GetDatum((int64) row.slot), false);
+				add_passing(passing, row.slot);
 		}
-		tuplesort_performsort(passing->sort);
+		if (passing->sort != NULL)
+			tuplesort_performsort(passing->sort);
 		tuplesort_end(order->sort);
 		pfree(order);
 		scan->passing = passing;
@@ -262,15 +325,70 @@ next_passing_slots(void *state, uint32 *slots, uint32 most)
 	uint32		count = 0;
 	int64		slot;
 
-	while (count < most && next_value(passing->sort, &slot))
+	while (passing->bits != NULL && count < most && passing->next < passing->slots)
+	{
+		uint64		word = passing->bits[passing->next / 64] >> (passing->next % 64);
+
+		if (word == 0)
+			passing->next = (passing->next / 64 + 1) * 64;
+		else
+		{
+			passing->next += (uint32) pg_rightmost_one_pos64(word);
+			slots[count++] = passing->next++;
+		}
+	}
+	while (passing->sort != NULL && count < most && next_value(passing->sort, &slot))
 		slots[count++] = (uint32) slot;
 	return count;
+}
+
+const SetName *
+scan_passing_set(GpuannScan *scan)
+{
+	PassingSlots *passing = scan->passing;
+	FallbackReason why;
+
+	if (!passing->sent && passing->count > 0)
+	{
+		passing->sent = true;
+		rescan_passing(passing);
+		why = client_set_send(scan->mirror, scan->bounds.next_fresh, passing->count,
+							  next_passing_slots, passing, &passing->set);
+		if (why != FALLBACK_NONE)
+			source_leave_server(scan, why);
+	}
+	return passing->set.id != 0 ? &passing->set : NULL;
+}
+
+uint32
+scan_keep_passing(GpuannScan *scan, uint32 *slots, uint32 count)
+{
+	PassingSlots *passing = scan->passing;
+	uint32		kept = 0;
+	int64		next = -1;
+
+	rescan_passing(passing);
+	for (uint32 i = 0; i < count && passing->bits != NULL; i++)
+		if (slots[i] < passing->slots && bit64_is_set(passing->bits, slots[i]))
+			slots[kept++] = slots[i];
+	for (uint32 i = 0; i < count && passing->sort != NULL; i++)
+	{
+		while (next < (int64) slots[i])
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (!next_value(passing->sort, &next))
+				return kept;
+		}
+		if (next == (int64) slots[i])
+			slots[kept++] = slots[i];
+	}
+	return kept;
 }
 
 void
 scan_rank_passing(GpuannScan *scan, const ExactRange *range, PageAnswer *answer)
 {
-	tuplesort_rescan(scan->passing->sort);
+	rescan_passing(scan->passing);
 	page_chosen_search(&scan->query, next_passing_slots, scan->passing, range, answer);
 }
 
@@ -278,6 +396,10 @@ void
 scan_judge_end(GpuannScan *scan)
 {
 	if (scan->passing != NULL)
-		tuplesort_end(scan->passing->sort);
+	{
+		client_set_release(&scan->passing->set);
+		if (scan->passing->sort != NULL)
+			tuplesort_end(scan->passing->sort);
+	}
 	scan->passing = NULL;
 }

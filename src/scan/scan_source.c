@@ -9,6 +9,7 @@
 
 #include "scan/scan.h"
 
+#include "base/sorts.h"
 #include "client/shmem.h"
 #include "engine/select.h"
 #include "utils/memutils.h"
@@ -112,6 +113,28 @@ source_merge(const ServerAnswer *server, bool server_full, const PageAnswer *pen
 }
 
 /*
+ * Search those list entries that the server's mirror had not seen and that
+ * passed. False: they have been trimmed.
+ */
+static bool
+search_unseen_passing(GpuannScan *scan, uint64 from, const ExactRange *range, PageAnswer *pending)
+{
+	ExactRange	unseen = *range;
+	uint32	   *slots;
+	uint32		count;
+
+	scan_read_meta(scan);
+	unseen.skip = NULL;
+	if (!page_pending_slots(&scan->query, from, &slots, &count))
+		return false;
+	count = scan_keep_passing(scan, slots, count);
+	page_listed_search(&scan->query, slots, count, &unseen, pending);
+	if (slots != NULL)
+		pfree(slots);
+	return true;
+}
+
+/*
  * Search the list entries that the server's mirror had not seen; `full`: its
  * answer does not cover rows after its last. False: they have been trimmed.
  */
@@ -125,6 +148,8 @@ search_unseen(GpuannScan *scan, const ServerAnswer *server, bool full, const Exa
 	memset(pending, 0, sizeof(*pending));
 	if (server->position >= scan->bounds.end)
 		return true;
+	if (scan->passing != NULL)
+		return search_unseen_passing(scan, server->position, range, pending);
 	if (full && server->count > 0)
 		until = (SearchBound){true, server->results[server->count - 1].distance,
 							  server->results[server->count - 1].slot};
@@ -191,6 +216,49 @@ take_first_answer(GpuannScan *scan, const ServerQuery *query, ServerAnswer *answ
 }
 
 /*
+ * Whether all that the server names has passed the filter, which is not shown
+ * these rows again.
+ */
+static bool
+all_passed(GpuannScan *scan, const ServerAnswer *server)
+{
+	uint32	   *slots =
+		palloc_extended(mul_size(Max(server->count, 1), sizeof(uint32)), MCXT_ALLOC_HUGE);
+	uint32		passed;
+
+	for (uint32 i = 0; i < server->count; i++)
+		slots[i] = server->results[i].slot;
+	sort_slots(slots, server->count);
+	passed = scan_keep_passing(scan, slots, server->count);
+	pfree(slots);
+	return passed == server->count;
+}
+
+/*
+ * Count what an answer of the server, completed by list entries, has cost.
+ */
+static void
+count_server(GpuannScan *scan, const ServerQuery *query, const ServerAnswer *server,
+			 const PageAnswer *pending)
+{
+	LastScan   *stats = &scan->stats;
+
+	stats->queue_us += server->counters.queue_us;
+	stats->engine_us += server->counters.engine_us;
+	note_visited(scan, server->counters.distances + pending->visited);
+	if (query->method == METHOD_IVFPQ)
+		stats->probes = Max(stats->probes, server->counters.expanded);
+	stats->pending += pending->pending + server->counters.pending;
+	stats->tally.pending += pending->pending;
+	if (scan->answered)
+		return;
+	stats->tally.server = true;
+	stats->batch = server->batch;
+	shmem_copy_text(stats->engine, sizeof(stats->engine), gpuann_area->engine,
+					sizeof(gpuann_area->engine));
+}
+
+/*
  * Ask the server, and search the list entries that its mirror had not seen.
  * False: take the page path.
  */
@@ -198,6 +266,7 @@ static bool
 ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range,
 		   ScanAnswer *answer)
 {
+	const SetName *set = scan->passing != NULL ? scan_passing_set(scan) : NULL;
 	ServerQuery query = {
 		.vector = scan->query.vector, .vector_bytes = scan->format->vector_bytes, .method = method,
 		.k = range->room, .ef = ef, .beyond = range->beyond
@@ -209,9 +278,15 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	uint32		lists;
 	bool		full;
 
+	if (scan->passing != NULL && set == NULL)
+		return false;
+	if (set != NULL)
+		query.set = *set;
 	source_plan_query(scan->query.index, scan->format, &query, &lists);
 	if (!take_first_answer(scan, &query, &server, &changes))
 		why = client_search(scan->mirror, &query, &server);
+	if (why == FALLBACK_NONE && set != NULL && !all_passed(scan, &server))
+		why = FALLBACK_INVALID_ANSWER;
 	full = answer_is_full(&query, &server, lists);
 	if (why == FALLBACK_NONE && !search_unseen(scan, &server, full, range, &pending))
 		why = FALLBACK_BEHIND;
@@ -234,22 +309,10 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	answer->of_server = true;
 	answer->changes = changes;
 	answer->position = server.position;
-	scan->stats.queue_us += server.counters.queue_us;
-	scan->stats.engine_us += server.counters.engine_us;
-	note_visited(scan, server.counters.distances + pending.visited);
-	if (query.method == METHOD_IVFPQ)
-		scan->stats.probes = Max(scan->stats.probes, server.counters.expanded);
-	scan->stats.pending += pending.pending + server.counters.pending;
-	scan->stats.tally.pending += pending.pending;
+	scan->stats.server_ranked = set != NULL;
+	count_server(scan, &query, &server, &pending);
 	if (server.results != NULL && server.results != answer->results)
 		pfree(server.results);
-	if (!scan->answered)
-	{
-		scan->stats.tally.server = true;
-		scan->stats.batch = server.batch;
-		shmem_copy_text(scan->stats.engine, sizeof(scan->stats.engine), gpuann_area->engine,
-						sizeof(gpuann_area->engine));
-	}
 	return true;
 }
 
@@ -268,6 +331,7 @@ take_pages(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
 	note_visited(scan, pages->added > 0 ? scan->stats.visited + pages->added : pages->visited);
 	scan->stats.probes = Max(scan->stats.probes, pages->probes);
 	scan->stats.pending += pages->pending;
+	scan->stats.server_ranked = false;
 	scan->stats.tally.pending += pages->pending;
 }
 
@@ -279,7 +343,7 @@ is_for_server(const GpuannScan *scan, SearchMethod method, const ExactRange *ran
 {
 	if (method == METHOD_GRAPH)
 		return scan->ask_server && !scan->walks;
-	return scan->ask_server && range->most == 0 && scan->passing == NULL;
+	return scan->ask_server && range->most == 0;
 }
 
 /*

@@ -44,6 +44,8 @@ query_fill(const HeldMirror *mirror, const QueryRequest *request, uint32_t max_k
 	else if (request->vector_bytes != mirror->vector_bytes)
 		engine_error(error, ENGINE_INVALID, "a query of %u bytes does not fit vectors of %u bytes",
 					 request->vector_bytes, mirror->vector_bytes);
+	else if (request->set.id != 0 && request->method != METHOD_EXACT)
+		engine_error(error, ENGINE_INVALID, "only an exact search is restricted to a set of rows");
 	else if (request->has_beyond > 1 || (request->has_beyond && isnan(request->beyond_distance)))
 		engine_error(error, ENGINE_INVALID, "the bound of the search is invalid");
 	else
@@ -140,6 +142,7 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 	ticket->query.vector = (const void *) server_payload(server, slot)->vector;
 	ticket->query.results = server->results + (size_t) slot * PAYLOAD_RESULTS;
 	ticket->query.user = ticket;
+	ticket->set = request.set;
 	ticket->bytes = watchdog_query_bytes(mirror, &ticket->query);
 	ticket_queue(server, mirror, ticket);
 	PROTOCOL_STEP(SERVER_QUEUED);
@@ -232,13 +235,14 @@ queries_refuse(Server *server, HeldMirror *mirror, EngineStatus status, const ch
 }
 
 /*
- * Collect a mirror's waiting queries in server->gathered; abandoned ones are
- * removed. Returns how many.
+ * Collect a mirror's waiting queries in server->gathered; abandoned ones, and
+ * those whose set of rows has gone, are removed. Returns how many.
  */
 static uint32_t
 queue_gather(Server *server, HeldMirror *mirror)
 {
 	Ticket	   *ticket = queue_detach(mirror);
+	EngineError error = {ENGINE_OK, ""};
 	uint32_t	count = 0;
 
 	while (ticket != NULL)
@@ -248,6 +252,9 @@ queue_gather(Server *server, HeldMirror *mirror)
 		if (atomic_load(server_word(server, ticket->number)) ==
 			request_word(ticket->generation, REQUEST_ABANDONED))
 			request_refuse(server, ticket, ENGINE_CANCELLED, "");
+		else if (set_restrict(server, &ticket->set, ticket->entry, &ticket->query, &error) !=
+				 ENGINE_OK)
+			request_refuse(server, ticket, error.status, error.text);
 		else
 		{
 			server->gathered[count++] = &ticket->query;

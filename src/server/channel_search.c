@@ -106,8 +106,11 @@ channel_search_fill(Server *server, const ChannelWork *work, uint32_t place, Eng
 								   channel_search_generation(work, place), error);
 	uint32_t	max_k = (uint32_t) (server->layout.channel_data_bytes / sizeof(SearchResult));
 
-	return mirror == NULL ? error->status
-						  : query_fill(mirror, &work->request.query, max_k, query, error);
+	if (mirror == NULL ||
+		query_fill(mirror, &work->request.query, max_k, query, error) != ENGINE_OK)
+		return error->status;
+	return set_restrict(server, &work->request.query.set, channel_search_entry(work, place), query,
+						error);
 }
 
 /* Check that queries and answers fit the channel. */

@@ -232,6 +232,9 @@ channel_take(Server *server, uint32_t number)
 		case CHANNEL_LINK_FORGET:
 			channel_link_forget(server, work);
 			break;
+		case CHANNEL_SET:
+			status = set_take_part(server, number, &error);
+			break;
 		case CHANNEL_COUNT_LISTS:
 			status = channel_count_lists(server, &work->request, &error);
 			break;

@@ -87,13 +87,16 @@
 #include "server/steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
-#define PROTOCOL_VERSION	16
+#define PROTOCOL_VERSION	17
 
 #define PAYLOAD_RESULTS		1024	/* results that fit into a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
 #define AREA_MIRRORS		4096	/* indexes that the server and the statistics can track at
 									 * once */
 #define CHANNEL_DATA_BYTES		(UINT64_C(4) << 20)
+#define REQUEST_SETS		8		/* sets of rows that a session may have at a time */
+#define SET_MEMORY_BYTES	(UINT64_C(64) << 20)	/* bitmaps of all sets in the server */
+#define SET_PART_SLOTS		65536	/* slots of a part of a set that is a list of them */
 #define AREA_LIST_COUNTS	(1u << 19)	/* lists whose probes are counted, of all mirrors */
 #define AREA_WAIT_MS		50		/* longest single futex wait, so the longest delay of a
 									 * cancel */
@@ -325,6 +328,37 @@ list_counts_aging(int64_t then_us, int64_t now_us)
 		? exp2(-(double) (now_us - then_us) / (double) LIST_COUNTS_HALF_LIFE_US) : 1;
 }
 
+/* ---- sets of rows ---- */
+
+/*
+ * Rows of one mirror, named by their slots, to which an exact search is
+ * restricted: what a filter evaluated elsewhere let pass. The server keeps a
+ * set as a bitmap, sent in parts (CHANNEL_SET), and any number of queries names
+ * it.
+ *
+ * A session has REQUEST_SETS places, each a word of its payload. It writes a
+ * set's id there before it sends the set, and 0, or another id, when it needs
+ * the set no more: that is all that a release takes, so it can be done while an
+ * error is handled, and by the exit of the session. The server answers with a
+ * set only while the word has its id, frees it within a second after, and at
+ * once when it needs the memory. A set ends with its mirror and with the server
+ * too: queries get ENGINE_NOT_FOUND, and the session takes the page path.
+ *
+ * An id names one set for ever, so a place that is used again cannot give
+ * another set's answers: it is the microsecond at which the session chose it
+ * (CLOCK_MONOTONIC), or one more than its last.
+ *
+ * A slot may have got another row since the set was made, and the mirror may
+ * lack rows of the set: as for any answer, versions tell the one, and the
+ * answer's position the other.
+ */
+typedef struct SetName
+{
+	uint64_t	id;				/* 0: none, all rows */
+	uint32_t	place;			/* request slot * REQUEST_SETS + which of its words */
+	uint32_t	unused;
+} SetName;
+
 /* ---- request payloads ---- */
 
 /* A query for one vector, or for each of many. */
@@ -339,6 +373,7 @@ typedef struct QueryRequest
 	uint32_t	has_beyond;
 	uint32_t	beyond_slot;
 	double		beyond_distance;
+	SetName		set;			/* METHOD_EXACT: only rows of this set */
 } QueryRequest;
 
 typedef struct RequestPayload
@@ -359,6 +394,9 @@ typedef struct RequestPayload
 	uint32_t	batch;			/* queries in its batch */
 	SearchCounters counters;
 	char		error[128];
+
+	/* written by the backend at any time: the sets of rows that it has */
+	_Atomic uint64_t sets[REQUEST_SETS] __attribute__((aligned(AREA_ALIGN)));
 
 	SearchResult results[PAYLOAD_RESULTS] __attribute__((aligned(AREA_ALIGN)));
 	unsigned char vector[PAYLOAD_VECTOR] __attribute__((aligned(AREA_ALIGN)));
@@ -391,9 +429,20 @@ typedef enum ChannelOp
 									 * its fetches give, as CHANNEL_LINK's */
 	CHANNEL_CODEBOOK,	/* as JOB_CODEBOOK: count floats from float first_slot on, as body */
 	CHANNEL_COUNT_LISTS,	/* bring the mirror's range of counts of lists up to date */
-	CHANNEL_TRAIN		/* as JOB_TRAIN, of a sample of at most count rows; answer: out_count
+	CHANNEL_TRAIN,		/* as JOB_TRAIN, of a sample of at most count rows; answer: out_count
 						 * floats */
+	CHANNEL_SET			/* a part of the set query.set, of slots below set_slots, which its
+						 * first part makes: as arrays says. ENGINE_NO_MEMORY: sets have no
+						 * room */
 } ChannelOp;
+
+/* What a part of a CHANNEL_SET brings. */
+typedef enum SetForm
+{
+	SET_SLOTS = 0,				/* count slots, at most SET_PART_SLOTS */
+	SET_BITMAP = 1				/* count bits as body, the first of them slot first_slot, a
+								 * multiple of 64 */
+} SetForm;
 
 /* What a CHANNEL_LINK_FETCH brings. */
 typedef enum FetchArrays
@@ -419,17 +468,18 @@ typedef struct ChannelRequest
 	uint32_t	count;
 	uint32_t	first_slot;
 	uint32_t	has_dead;
-	uint32_t	arrays;			/* CHANNEL_LINK_FETCH: FetchArrays */
+	uint32_t	arrays;			/* CHANNEL_LINK_FETCH: FetchArrays; CHANNEL_SET: SetForm */
 	uint32_t	has_position;
 	uint32_t	defers;			/* CHANNEL_REPAIR */
 	uint32_t	has_mirrors;	/* CHANNEL_SEARCH: instead of mirror and mirror_generation */
 	uint32_t	ef_construction;
+	uint32_t	set_slots;		/* CHANNEL_SET */
 	uint64_t	position;
 	uint64_t	slots_offset;
 	uint64_t	versions_offset;
 	uint64_t	dead_offset;
 	uint64_t	body_offset;	/* vectors or rows; CHANNEL_SEARCH: vectors without padding */
-	QueryRequest query;			/* CHANNEL_SEARCH */
+	QueryRequest query;			/* CHANNEL_SEARCH; CHANNEL_SET: its set */
 } ChannelRequest;
 
 #define CHANNEL_DISOWNED	(-1)	/* owner word of a channel that the server is freeing */

@@ -127,6 +127,7 @@ serve_maintenance(Server *server)
 	requests_sweep(server, false);
 	channels_sweep(server, false);
 	held_sweep(server);
+	sets_sweep(server);
 	memory_publish(server);
 	list_counts_round(server);
 	(void) queries_poll(server);

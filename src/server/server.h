@@ -64,6 +64,8 @@ typedef struct Ticket
 	uint32_t	checks;			/* of the watchdog, while in flight */
 	uint64_t	ahead;			/* bytes that it may wait for, by the first of these */
 	int64_t		posted_us;
+	SetName		set;			/* rows that the search is restricted to, looked up when it is
+								 * submitted; of a channel's: none */
 	struct Ticket *next;		/* next in the mirror's queue */
 } Ticket;
 
@@ -101,6 +103,16 @@ typedef struct HeldMirror
 	bool		counts_due;		/* queries have been answered since */
 	int64_t		counts_taken_us;
 } HeldMirror;
+
+/* A set of rows held by this server, per place of a session. */
+typedef struct HeldSet
+{
+	uint64_t	id;				/* 0: none */
+	uint32_t	entry;			/* its mirror */
+	uint32_t	generation;
+	uint32_t	slots;			/* bits */
+	uint64_t   *words;			/* malloc'd */
+} HeldSet;
 
 /* A mirror that is being dropped. */
 typedef struct Drop
@@ -194,6 +206,10 @@ typedef struct Server
 	uint32_t	ready_first;	/* first entry with waiting queries, or NO_ENTRY */
 	uint32_t	ready_last;
 	Drop	   *drops;
+
+	HeldSet    *sets;			/* layout.slots * REQUEST_SETS, by place */
+	uint32_t	sets_held;
+	uint64_t	sets_bytes;
 
 	Ticket	   *tickets;		/* layout.slots */
 	SearchResult *results;		/* PAYLOAD_RESULTS per request slot */
@@ -325,6 +341,21 @@ extern void held_publish(Server *server, uint32_t entry, MirrorId id);
 extern bool drops_advance(Server *server);
 extern void held_sweep(Server *server);
 extern void memory_publish(Server *server);
+
+/* ---- sets.c: sets of rows ---- */
+
+/* Run a CHANNEL_SET. */
+extern EngineStatus set_take_part(Server *server, uint32_t number, EngineError *error);
+
+/*
+ * Restrict a query of an entry's mirror to a set of rows, if it names one. The
+ * bitmap stays until another set is taken or sets_sweep().
+ */
+extern EngineStatus set_restrict(const Server *server, const SetName *name, uint32_t entry,
+								 EngineQuery *query, EngineError *error);
+
+/* Free the sets that no session needs, and those of mirrors that went. */
+extern void sets_sweep(Server *server);
 
 /* ---- list_counts.c: probe counts of lists ---- */
 

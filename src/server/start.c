@@ -126,6 +126,7 @@ server_allocate(Server *server)
 	const AreaHeader *layout = &server->layout;
 
 	server->mirrors = lazy_memory(layout->mirrors * sizeof(HeldMirror));
+	server->sets = lazy_memory((size_t) layout->slots * REQUEST_SETS * sizeof(HeldSet));
 	server->tickets = lazy_memory(layout->slots * sizeof(Ticket));
 	server->results = lazy_memory((size_t) layout->slots * PAYLOAD_RESULTS * sizeof(SearchResult));
 	server->posted = lazy_memory(layout->slots * sizeof(uint32_t));

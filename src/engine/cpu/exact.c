@@ -133,6 +133,31 @@ exact_visit(void *scan, uint32_t slot)
 	exact_consider(scan, slot);
 }
 
+/*
+ * The first slot of [slot, end) that the filter, if there is one, has; or end.
+ * A filter may have few rows of many: words without any are skipped.
+ */
+static inline uint32_t
+next_admitted(const EngineQuery *query, uint32_t slot, uint32_t end)
+{
+	uint32_t	most = end < query->filter_slots ? end : query->filter_slots;
+
+	if (query->filter == NULL)
+		return slot;
+	while (slot < most)
+	{
+		uint64_t	word = query->filter[slot / 64] >> (slot % 64);
+
+		if (word != 0)
+		{
+			slot += (uint32_t) __builtin_ctzll(word);
+			return slot < most ? slot : end;
+		}
+		slot = (slot / 64 + 1) * 64;
+	}
+	return end;
+}
+
 /* Search one range of the rows. */
 void
 query_run_exact(QueryTask *task, uint32_t part)
@@ -149,7 +174,8 @@ query_run_exact(QueryTask *task, uint32_t part)
 		return;
 	}
 	exact_begin(&scan, task, results, room);
-	for (uint32_t slot = first; slot < end; slot++)
+	for (uint32_t slot = next_admitted(&task->in, first, end); slot < end;
+		 slot = next_admitted(&task->in, slot + 1, end))
 		exact_consider(&scan, slot);
 	task->parts[part] = (PartAnswer) {results, scan.count, scan.distances};
 }

@@ -4,8 +4,10 @@
  *		codebook of the quantizer from residuals.
  *
  * The steps are those of src/engine/quantizer/lists_train.h. The floats are not
- * those of the CPU engine, but as good: the inertia is within 1 %. The same
- * sample and seed give the same floats.
+ * those of the CPU engine, but as good on average over seeds and samples (the
+ * README has the figures). The inertia of one training differs from the CPU
+ * engine's as that of one seed does from another's. The same sample and seed
+ * give the same floats on a device.
  */
 #ifndef GPUANN_CUDA_LISTS_LEARN_H
 #define GPUANN_CUDA_LISTS_LEARN_H

@@ -6,9 +6,9 @@
  * A training has one k-means over whole rows, and one for each sub-space of pq.
  * Those of several sub-spaces go on together: each has its arrays one after the
  * other, and blockIdx.y says which it is. The method is that of
- * src/engine/quantizer/kmeans.c; random numbers and the order of sums are not,
- * so that the floats differ from the CPU engine's. The same sample and seed
- * give the same floats on the device.
+ * src/engine/quantizer/kmeans.c; random numbers and the sample that seeds are
+ * drawn from are not, so that the floats differ from the CPU engine's. The same
+ * sample and seed give the same floats on a device.
  */
 #ifndef GPUANN_CUDA_LISTS_MEANS_H
 #define GPUANN_CUDA_LISTS_MEANS_H

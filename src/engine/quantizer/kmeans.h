@@ -6,7 +6,7 @@
  * The same rows, numbers and seed give the same centroids, whatever the number
  * of threads and the processor: assignment is exact (nearest.h), means and
  * distances are summed in double in the order of rows. A device learns other
- * ones, as good (cuda/lists).
+ * ones, as good on average (cuda/lists).
  *
  * A round over n rows costs n x lists x dims multiplications, at 30 to 60
  * thousand million a second and core with AVX-512.

@@ -173,7 +173,10 @@ batch_is_over(CudaEngine *engine, BatchStream *bstream)
 	if (state == cudaErrorNotReady)
 	{
 		if (batch_is_overdue(engine, bstream, now))
+		{
+			engine->device.failure.hangs = true;
 			gpu_check(&engine->device.failure, cudaErrorUnknown, "a batch that does not end");
+		}
 		return false;
 	}
 	if (!gpu_check(&engine->device.failure, state, "a batch"))

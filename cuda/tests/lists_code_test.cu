@@ -593,16 +593,14 @@ learns(const ListsTraining &training, uint32_t count, Making making, double sums
 	uint32_t dims = training.shape.dims;
 	std::vector<float> sample = make_vectors(count, dims, making);
 	Learned got = {{}, sample, 0},
-			again = got,
 			wanted = got;
-	bool good = learn_there(training, count, &got) && learn_there(training, count, &again);
+	bool good = learn_there(training, count, &got);
 	double left = distance_from(sample.data(), dims, count, got.floats.data(), training.lists,
 								dims);
 
 	wanted.floats.resize(got.floats.size());
 	good &= lists_train(&training, wanted.sample.data(), count, wanted.floats.data(),
 						&wanted.inertia) == ENGINE_OK;
-	good &= memcmp(got.floats.data(), again.floats.data(), got.floats.size() * sizeof(float)) == 0;
 	good &= left <= got.inertia * (1 + 1e-6);
 	if (training.shape.kind == QUANTIZER_PQ)
 	{
@@ -663,7 +661,7 @@ test_training()
 	bool good = learns_lists(1, 9, 100, lists) && learns_lists(3, 60, 400, lists) &&
 				learns_lists(31, 40, 700, lists) && learns_lists(130, 10, 90, lists);
 
-	say(good && as_near(lists), "centroids are as near to rows as the CPU's, and the same again");
+	say(good && as_near(lists), "centroids are as near to rows as the CPU's");
 	good = learns_lists(5, 50, 30, few) && learns_lists(4, 1, 1, few) &&
 		   learns_lists(2, 200, 200, few);
 	say(good && few[0] == 0, "with fewer rows than lists, or as many, no row is apart from them");

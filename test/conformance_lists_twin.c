@@ -249,30 +249,56 @@ make_far(const ListSpec *spec, Pair pair, uint32_t dims, uint32_t rows)
 	}
 }
 
-/* Train both from as many rows: they learn the same. */
+/* Train the engine's world from as many rows; its twin loads the floats. */
 static void
-train_twins(const Twins *twins, uint32_t count, const char *what)
+train_twins(const Twins *twins, uint32_t count)
 {
-	LinkResult	trained[2];
+	EngineJob	job = {.kind = JOB_TRAIN, .mirror = twins->worlds[0]->mirror, .count = count};
+	LinkResult	trained;
+	JobProgress progress;
+	JobId		id = start_job(&job);
 
-	for (int cpu = 0; cpu < 2; cpu++)
+	must(end_job(id, &progress), &progress.error, "train");
+	CHECK(ops->job_link_result(engine, id, &trained) == ENGINE_OK, "no result");
+	act_on_cpu(true);
+	world_load_floats(twins->worlds[1], trained.floats, trained.nfloats);
+	act_on_cpu(false);
+	ops->job_release(engine, id);
+}
+
+/*
+ * Centroids that the engine learns are as near to rows as the CPU engine's,
+ * within 1 %, in all of several trainings. Rows are uniform: with clusters the
+ * inertia of one engine differs by more than that from seed to seed.
+ */
+static void
+learned_lists_are_as_near(void)
+{
+	double		inertia[2] = {0};
+
+	for (uint32_t i = 0; i < 6; i++)
 	{
-		EngineJob	job = {.kind = JOB_TRAIN, .mirror = twins->worlds[cpu]->mirror,
-			.count = count};
-		JobProgress progress;
-		JobId		id;
+		ListSpec	spec = lists_of(i % 2, 20 + i, DIMS);
+		uint32_t	sampled[2];
 
-		act_on_cpu(cpu);
-		id = start_job(&job);
-		must(end_job(id, &progress), &progress.error, "train");
-		CHECK(ops->job_link_result(engine, id, &trained[cpu]) == ENGINE_OK, "no result");
+		for (int cpu = 0; cpu < 2; cpu++)
+		{
+			World	   *world;
+			LinkResult	trained;
+
+			act_on_cpu(cpu);
+			world = world_create_lists(&spec, ELEMENT_FLOAT, METRIC_L2, DIMS, ROWS, ROWS,
+									   SHAPE_UNIFORM);
+			world_append(world, ROWS - i);
+			world_train(world, &trained);
+			inertia[cpu] += trained.inertia;
+			sampled[cpu] = trained.sampled;
+		}
+		act_on_cpu(false);
+		CHECK(sampled[0] == sampled[1], "%u rows are sampled, not %u", sampled[0], sampled[1]);
 	}
-	CHECK(trained[0].sampled == trained[1].sampled && trained[0].inertia == trained[1].inertia,
-		  "%s: %u rows are sampled, not %u, or others", what, trained[0].sampled,
-		  trained[1].sampled);
-	CHECK(trained[0].nfloats == trained[1].nfloats &&
-		  memcmp(trained[0].floats, trained[1].floats, trained[0].nfloats * sizeof(float)) == 0,
-		  "%s: other floats are learned", what);
+	CHECK(inertia[0] <= inertia[1] * 1.01, "the inertia is %g, the CPU engine's %g", inertia[0],
+		  inertia[1]);
 }
 
 /* Lists of a mirror whose rows do not all fit on the device. */
@@ -301,7 +327,7 @@ lists_of_far_rows_equal_those_of_the_cpu(void)
 		ops->memory(engine, &memory);
 		CHECK(memory.host_rows_limit == 0 || world_info(twins.worlds[0]).host_bytes > 0,
 			  "%s: no row is in host memory", what);
-		train_twins(&twins, rows / 2, what);
+		train_twins(&twins, rows / 2);
 		live_alike(&twins, what);
 		ops->memory(engine, &memory);
 		CHECK(memory.host_rows == 0, "%s: rows of a dropped mirror are in host memory", what);
@@ -358,5 +384,6 @@ lists_rerank_many_rows(void)
 const Case list_twin_cases[] = {
 	{"lists_equal_those_of_the_cpu", lists_equal_those_of_the_cpu, false},
 	{"lists_of_far_rows_equal_those_of_the_cpu", lists_of_far_rows_equal_those_of_the_cpu, false},
+	{"learned_lists_are_as_near", learned_lists_are_as_near, false},
 	{"lists_rerank_many_rows", lists_rerank_many_rows, false},
 	{NULL, NULL, false}};

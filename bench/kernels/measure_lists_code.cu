@@ -81,7 +81,6 @@ measure_training(const char *what, const ListsTraining &training, uint32_t clust
 {
 	uint32_t dims = training.shape.dims;
 	unsigned char *memory = device_memory<unsigned char>(lists_learn_bytes(&training, set.rows));
-	void *shared;
 	ListsLearn *learn;
 	double inertia,
 		longest = 0;
@@ -89,14 +88,12 @@ measure_training(const char *what, const ListsTraining &training, uint32_t clust
 		total;
 	bool over = false;
 
-	must(cudaHostAlloc(&shared, LISTS_LEARN_SHARED, cudaHostAllocDefault), "pinned memory");
 	make_rows_kernel<<<set.rows, 128, 0, stream>>>((float *) memory, set.rows, dims, clusters);
 	must(cudaStreamSynchronize(stream), "the device");
 
 	auto begin = std::chrono::steady_clock::now();
 
-	learn = lists_learn_begin(&training, memory, shared, set.rows,
-							  &limits, stream);
+	learn = lists_learn_begin(&training, memory, set.rows, &limits, stream);
 	if (learn == NULL)
 		exit(1);
 	while (!over)
@@ -112,13 +109,16 @@ measure_training(const char *what, const ListsTraining &training, uint32_t clust
 
 	std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
 
-	(void) lists_learn_floats(learn, &inertia);
+	must(cudaMemcpy(&inertia,
+					lists_learn_floats(learn) +
+						lists_learn_inertia(lists_floats(&training.shape, training.lists)),
+					sizeof(inertia), cudaMemcpyDeviceToHost),
+		 "the inertia");
 	lists_learn_end(learn);
 	printf("| %s | %u | %.2f | %u steps, the longest %.2f ms; inertia %.6g |\n", what, dims,
 		   took.count() * 1000, total, longest * 1000, inertia);
 	fflush(stdout);
 	must(cudaFree(memory), "memory");
-	must(cudaFreeHost(shared), "pinned memory");
 }
 
 /* Encode all rows by a quantizer, piece by piece. */

@@ -42,6 +42,7 @@ extern "C"
 struct Failure
 {
 	bool failed;
+	bool hangs; /* the device does not end what it runs, and is not waited for */
 	char text[200];
 };
 

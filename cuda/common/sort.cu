@@ -3,8 +3,8 @@
  *		Sorting entries with CUB's radix sort: about ten passes of 24 bytes per
  *		entry. Bound: memory.
  *
- * Called by exact.cu for more than 1,024 results, and by link_rows.cu for
- * reverse edges.
+ * Called by exact.cu for more than 1,024 results, by link_rows.cu for reverse
+ * edges, and by lists_means.cu for the rows of lists.
  */
 #include <math.h>
 

@@ -231,6 +231,14 @@ atomicMin(unsigned long long *at, unsigned long long value)
 	*at = value < old ? value : old;
 	return old;
 }
+static inline unsigned long long
+atomicMax(unsigned long long *at, unsigned long long value)
+{
+	unsigned long long old = *at;
+
+	*at = value > old ? value : old;
+	return old;
+}
 static inline uint32_t
 atomicAnd(uint32_t *at, uint32_t value)
 {

@@ -21,7 +21,9 @@
  *
  * GPUANN_EMULATE_SCARCE=n makes one copy, memset or launch, after n others,
  * fail for lack of memory: it is not executed, and the error is returned by
- * cudaGetLastError() as on a device.
+ * cudaGetLastError() as on a device. Up to it the device is as late as it can
+ * be: it executes only when the host waits or asks for the end of something, or
+ * PAUSE later. So memory that the host frees without waiting is still in use.
  */
 #include <atomic>
 #include <chrono>
@@ -29,6 +31,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <string>
@@ -61,6 +64,8 @@ struct Work
 	bool waits; /* it waits for the event's record; if not, it is that record */
 };
 
+#define PAUSE std::chrono::seconds(1)
+
 struct EmulatedStream
 {
 	std::deque<Work> queue;
@@ -76,6 +81,7 @@ static bool stopping;
 static bool failed;
 static bool stalled;
 static long until_failure; /* work items; below 0: no failure */
+static bool paused;		   /* until the host waits or asks */
 static uint64_t chance = 88172645463325252u;
 
 static bool
@@ -95,7 +101,7 @@ choose_stream()
 {
 	std::vector<EmulatedStream *> ready;
 
-	if (failed || stalled)
+	if (failed || stalled || paused)
 		return NULL;
 	for (EmulatedStream *stream : streams)
 		if (is_ready(stream))
@@ -117,7 +123,10 @@ device_main()
 
 		if (stream == NULL)
 		{
-			device_changed.wait(lock);
+			if (!paused)
+				device_changed.wait(lock);
+			else if (device_changed.wait_for(lock, PAUSE) == std::cv_status::timeout)
+				paused = false;
 			continue;
 		}
 		if (until_failure == 0)
@@ -145,6 +154,23 @@ device_main()
 	}
 }
 
+/* The host launches; nothing is executed yet. */
+static void
+start_pause()
+{
+	std::lock_guard<std::mutex> lock(device_lock);
+
+	paused = true;
+}
+
+/* The host waits or asks: the device goes on. With the lock held. */
+static void
+end_pause()
+{
+	paused = false;
+	device_changed.notify_all();
+}
+
 static cudaError_t
 state_of_device()
 {
@@ -163,6 +189,7 @@ finds_no_memory()
 
 	if (left == NULL)
 		return false;
+	start_pause();
 	if (n > 0)
 	{
 		setenv("GPUANN_EMULATE_SCARCE", std::to_string(n - 1).c_str(), 1);
@@ -234,7 +261,7 @@ cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int, int)
 	streams.push_back(*stream);
 	if (streams.size() == 1)
 	{
-		stopping = failed = stalled = false;
+		stopping = failed = stalled = paused = false;
 		until_failure = failure != NULL ? atol(failure) : -1;
 		device_thread = std::thread(device_main);
 	}
@@ -260,6 +287,7 @@ wait_for(const EmulatedStream *only)
 		return false;
 	};
 
+	end_pause();
 	while (is_busy())
 		device_changed.wait(lock);
 	return state_of_device();
@@ -270,6 +298,7 @@ cudaStreamQuery(cudaStream_t stream)
 {
 	std::lock_guard<std::mutex> lock(device_lock);
 
+	end_pause();
 	if (failed)
 		return cudaErrorUnknown;
 	return stream->running || !stream->queue.empty() ? cudaErrorNotReady : cudaSuccess;
@@ -290,9 +319,19 @@ cudaDeviceSynchronize()
 cudaError_t
 cudaStreamDestroy(cudaStream_t stream)
 {
-	cudaError_t error = wait_for(stream);
+	cudaError_t error;
 	bool last;
 
+	{
+		std::lock_guard<std::mutex> lock(device_lock);
+
+		if (!failed && !stalled && (stream->running || !stream->queue.empty()))
+		{
+			fprintf(stderr, "emulation: a stream is destroyed, on which a device does not wait\n");
+			abort();
+		}
+	}
+	error = wait_for(stream);
 	{
 		std::lock_guard<std::mutex> lock(device_lock);
 
@@ -346,6 +385,7 @@ cudaEventQuery(cudaEvent_t event)
 {
 	std::lock_guard<std::mutex> lock(device_lock);
 
+	end_pause();
 	if (failed)
 		return cudaErrorUnknown;
 	return event->state->reached >= event->state->recorded ? cudaSuccess : cudaErrorNotReady;

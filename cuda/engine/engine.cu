@@ -57,10 +57,17 @@ open_device(CudaEngine *engine, EngineError *error)
 	return ENGINE_OK;
 }
 
-/* Free everything. Nothing is in flight, or the device has failed. */
+/*
+ * Wait for everything in flight, then free everything. A call that failed, on a
+ * device that works, says nothing of what was launched before it, which uses
+ * the memory that is freed here. A device that failed answers at once; only one
+ * that hangs is not waited for.
+ */
 static void
 free_engine(CudaEngine *engine)
 {
+	if (engine->device.job_stream != NULL && !engine->device.failure.hangs)
+		GPU(&engine->device.failure, cudaDeviceSynchronize());
 	host_pool_close(&engine->pool);
 	poller_close(engine);
 	while (engine->jobs != NULL && engine->jobs->first != NULL)
@@ -125,14 +132,12 @@ cuda_open(const EngineConfig *config, Engine **result, EngineError *error)
 	return ENGINE_OK;
 }
 
-/* Wait for everything in flight, then free everything. */
+/* Give up the queries that were not answered, and free everything. */
 static void
 cuda_close(Engine *handle)
 {
 	CudaEngine *engine = cuda(handle);
 
-	if (!engine->device.failure.failed)
-		GPU(&engine->device.failure, cudaDeviceSynchronize());
 	while (engine->first_waiting != NULL)
 	{
 		CudaTask *task = engine->first_waiting;

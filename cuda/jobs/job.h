@@ -79,9 +79,7 @@ struct CudaJobs
 	JobId last_job;
 	Piece pieces[PIECES + 1]; /* the last has no memory: it only says what was launched before */
 	Range piece_memory;
-	unsigned char *pinned;		 /* of pieces, and */
-	unsigned char *learn_shared; /* for the training of */
-	CudaJob *learner;			 /* ... this job; NULL: none is at it */
+	unsigned char *pinned; /* of pieces */
 };
 
 /*

@@ -1,12 +1,11 @@
 /*
  * jobs_open.cu
- *		What jobs share is taken when the engine opens: pieces, and pinned
- *		memory of a training (to take some later would make all streams wait).
+ *		What jobs share, their pieces, is taken when the engine opens: to take
+ *		pinned memory later would make all streams wait.
  */
 #include <stdlib.h>
 
 #include "cuda/jobs/job.h"
-#include "cuda/lists/lists_learn.h"
 
 /* Give jobs their memory. */
 static bool
@@ -14,7 +13,7 @@ open_memory(CudaEngine *engine, EngineError *error)
 {
 	CudaJobs *jobs = engine->jobs;
 	CudaDevice *device = &engine->device;
-	size_t bytes = PIECES * PIECE_BYTES + LISTS_LEARN_SHARED;
+	size_t bytes = PIECES * PIECE_BYTES;
 
 	if (range_reserve(&device->arena, &jobs->piece_memory, PART_STATE, PIECES * PIECE_BYTES,
 					  error) != ENGINE_OK ||
@@ -26,7 +25,6 @@ open_memory(CudaEngine *engine, EngineError *error)
 		return false;
 	}
 	device->host_pinned += bytes;
-	jobs->learn_shared = jobs->pinned + PIECES * PIECE_BYTES;
 	return true;
 }
 

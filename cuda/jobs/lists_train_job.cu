@@ -31,7 +31,7 @@ struct ListsTrain
 	uint32_t sent;
 	ListsLearn *learn;
 	const float *learned; /* device memory */
-	float *floats;
+	float *floats; /* and the inertia behind them */
 	uint32_t first; /* of the floats in the piece that is held */
 	uint32_t held;	/* and how many these are */
 };
@@ -81,12 +81,20 @@ choose_sample(const CudaMirror *mirror, ListsTrain *train)
 									 &sampling);
 }
 
+/* Floats that are fetched: those of the lists, and the inertia. */
+static size_t
+fetched_floats(const CudaJob *job)
+{
+	return lists_learn_inertia(job->mirror->lists->nfloats) + sizeof(double) / sizeof(float);
+}
+
 /* Take the memory of a training on the device and here. */
 static EngineStatus
 take_memory(CudaEngine *engine, CudaJob *job)
 {
 	ListsTrain *train = job->train;
 	size_t bytes = lists_learn_bytes(&train->training, train->count);
+	size_t fetched = fetched_floats(job) * sizeof(float);
 	EngineStatus status =
 		range_reserve(&engine->device.arena, &train->memory, PART_STATE, bytes, &job->error);
 
@@ -95,12 +103,11 @@ take_memory(CudaEngine *engine, CudaJob *job)
 	if (status != ENGINE_OK)
 		return status;
 	train->slots = (uint32_t *) malloc(train->count * sizeof(uint32_t));
-	job->link.floats = train->floats =
-		(float *) malloc(job->mirror->lists->nfloats * sizeof(float));
+	job->link.floats = train->floats = (float *) malloc(fetched);
 	if (train->slots != NULL && train->floats != NULL)
 	{
 		job_counts(engine, &job->work_bytes, train->count * sizeof(uint32_t));
-		job_counts(engine, &job->result_bytes, job->mirror->lists->nfloats * sizeof(float));
+		job_counts(engine, &job->result_bytes, fetched);
 		return ENGINE_OK;
 	}
 	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory for training from %u rows",
@@ -148,8 +155,6 @@ lists_train_end(CudaEngine *engine, CudaJob *job)
 	if (train == NULL)
 		return;
 	lists_learn_end(train->learn);
-	if (engine->jobs->learner == job)
-		engine->jobs->learner = NULL;
 	if (train->memory.base != 0)
 		range_release(&engine->device.arena, &train->memory);
 	free(train->slots);
@@ -230,7 +235,7 @@ static bool
 fetch_floats(CudaEngine *engine, CudaJob *job)
 {
 	ListsTrain *train = job->train;
-	uint32_t total = (uint32_t) job->mirror->lists->nfloats;
+	uint32_t total = (uint32_t) fetched_floats(job);
 	Piece *piece;
 
 	if (train->held > 0)
@@ -241,7 +246,11 @@ fetch_floats(CudaEngine *engine, CudaJob *job)
 		piece_release(job);
 	}
 	if (train->first == total)
+	{
+		memcpy(&job->link.inertia,
+			   train->floats + lists_learn_inertia(job->mirror->lists->nfloats), sizeof(double));
 		return true;
+	}
 	piece = piece_hold(engine, job);
 	if (piece == NULL)
 		return false;
@@ -266,24 +275,16 @@ copy_floats(CudaEngine *engine, const CudaJob *job)
 							   engine->device.job_stream));
 }
 
-/*
- * Begin to learn, unless another training is at it: there is pinned memory for
- * one, and to take some now would make queries wait. True when it has begun.
- */
+/* Begin to learn. */
 static bool
 begin_learning(CudaEngine *engine, CudaJob *job)
 {
 	ListsTrain *train = job->train;
 
-	if (engine->jobs->learner != NULL)
-		return false;
 	train->learn =
-		lists_learn_begin(&train->training, (void *) train->memory.base, engine->jobs->learn_shared,
-						  train->count, &engine->device.lists_limits, engine->device.job_stream);
-	if (train->learn == NULL)
-		return fail_training(job, ENGINE_NO_MEMORY);
-	engine->jobs->learner = job;
-	return true;
+		lists_learn_begin(&train->training, (void *) train->memory.base, train->count,
+						  &engine->device.lists_limits, engine->device.job_stream);
+	return train->learn != NULL || fail_training(job, ENGINE_NO_MEMORY);
 }
 
 /* A step that begins when those before are over. */
@@ -301,7 +302,7 @@ train_step(CudaEngine *engine, CudaJob *job)
 		case TRAIN_LEARN:
 			return learn_step(engine, job);
 		case TRAIN_FETCH:
-			train->learned = lists_learn_floats(train->learn, &job->link.inertia);
+			train->learned = lists_learn_floats(train->learn);
 			return fetch_floats(engine, job);
 		case TRAIN_OPEN:
 			return copy_floats(engine, job) && lists_open(engine, job);

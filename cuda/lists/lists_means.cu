@@ -1,27 +1,21 @@
 /*
  * lists_means.cu
- *		A round of k-means after the assignment: inertia, means, lists without
- *		rows.
+ *		A round of k-means after the assignment: means, lists without rows; the
+ *		inertia of the last one.
  *
  * keys_kernel, first_kernel
- *		a thread per row, 256 threads: keys by which rows are sorted, and where
- *		the lists begin among the sorted
- * runs_kernel, inertia_kernel
- *		a thread per run of 64 distances; one block per sub-space, whose first
- *		thread adds up the runs, 1,024 at a time in shared memory
- * move_kernel		whole rows
- *		grid	(lists, dimensions / 128), 128 threads: a thread per dimension
- *				adds its list's rows up in their order, 8 loads ahead
+ *		a thread per row, 256 threads: keys by which the rows of all sub-spaces
+ *		are sorted, and where their lists begin among the sorted
+ * move_kernel
+ *		grid	(lists of all sub-spaces, dimensions / 128), up to 128
+ *				threads: a thread per dimension adds its list's rows up in
+ *				their order, 8 loads ahead
  *		global	reads all rows once. Bound: memory, or the largest list's length
- * words_kernel		sub-spaces
- *		grid	(codewords / 8, sub-spaces), 256 threads: a warp per codeword
- *				looks through all rows' numbers and adds up its own, a lane per
- *				dimension, up to 128 at a time
- *		global	reads the numbers once for each codeword, from L1 and L2, and
- *				pieces once. Bound: latency of a row after the other
  * seed_lists_kernel
  *		one block of 512 threads per sub-space: list after list, the largest
  *		one is looked for by all
+ * inertia_kernel
+ *		one block of 1,024 threads, once in a training
  * residuals_kernel
  *		a warp per row, 256 threads
  */
@@ -30,188 +24,54 @@
 #define THREADS 256u
 #define WARPS (THREADS / WARP)
 #define MOVE_THREADS 128u
-#define WORD_DIMS 4u /* of a lane */
 #define SEED_THREADS 512u
-#define RUNS_AT_ONCE 1024u
-
-/* Whether a sub-space has ended before a round. */
-__device__ static inline bool
-has_ended(const MeansView &view, uint32_t at, uint32_t round)
-{
-	return view.last_round[at] < round;
-}
-
-/* ---- inertia ------------------------------------------------------------- */
-
-__global__ void __launch_bounds__(THREADS) runs_kernel(const MeansView view)
-{
-	uint32_t run = blockIdx.x * THREADS + threadIdx.x;
-
-	if ((uint64_t) run * KMEANS_RUN < view.count)
-		view.runs[(size_t) blockIdx.y * view.run_room + run] =
-			run_sum(view.distances + (size_t) blockIdx.y * view.count, run, view.count);
-}
-
-__global__ void __launch_bounds__(THREADS) inertia_kernel(const MeansView view, uint32_t round)
-{
-	__shared__ double some[RUNS_AT_ONCE];
-	uint32_t at = blockIdx.x;
-	const double *runs = view.runs + (size_t) at * view.run_room;
-	uint32_t count = (view.count + KMEANS_RUN - 1) / KMEANS_RUN;
-	double sum = 0;
-
-	if (has_ended(view, at, round))
-		return;
-	for (uint32_t from = 0; from < count; from += RUNS_AT_ONCE)
-	{
-		uint32_t n = count - from < RUNS_AT_ONCE ? count - from : RUNS_AT_ONCE;
-
-		__syncthreads();
-		for (uint32_t i = threadIdx.x; i < n; i += THREADS)
-			some[i] = runs[from + i];
-		__syncthreads();
-		if (threadIdx.x == 0)
-#pragma unroll 8
-			for (uint32_t i = 0; i < n; i++)
-				sum = __dadd_rn(sum, some[i]);
-	}
-	if (threadIdx.x != 0)
-		return;
-	if (round > 0 && sum == view.inertia[at])
-		view.last_round[at] = round;
-	view.inertia[at] = sum;
-}
-
-cudaError_t
-means_inertia(const MeansView *view, uint32_t round, cudaStream_t stream)
-{
-	uint32_t runs = (view->count + KMEANS_RUN - 1) / KMEANS_RUN;
-	cudaError_t error;
-
-	LAUNCH(runs_kernel, dim3((runs + THREADS - 1) / THREADS, view->some), THREADS, 0, stream,
-		   *view);
-	error = cudaGetLastError();
-	if (error != cudaSuccess)
-		return error;
-	LAUNCH(inertia_kernel, view->some, THREADS, 0, stream, *view, round);
-	return cudaGetLastError();
-}
+#define SUM_THREADS 1024u
 
 /* ---- means --------------------------------------------------------------- */
 
 __global__ void __launch_bounds__(THREADS)
-	keys_kernel(const uint32_t *nearest, uint32_t count, Key *keys, uint32_t *slots)
+	keys_kernel(const MeansView view, Key *keys, uint32_t *slots)
 {
 	uint32_t row = blockIdx.x * THREADS + threadIdx.x;
+	size_t at = (size_t) blockIdx.y * view.count + row;
 
-	if (row >= count)
+	if (row >= view.count)
 		return;
-	keys[row] = nearest[row];
-	slots[row] = row;
-}
-
-cudaError_t
-means_keys(const MeansView *view, Key *keys, uint32_t *slots, cudaStream_t stream)
-{
-	LAUNCH(keys_kernel, (view->count + THREADS - 1) / THREADS, THREADS, 0, stream, view->nearest,
-		   view->count, keys, slots);
-	return cudaGetLastError();
+	keys[at] = (Key) blockIdx.y * view.lists + view.nearest[at];
+	slots[at] = row;
 }
 
 /* A list begins where the sorted numbers reach it. */
-__global__ void __launch_bounds__(THREADS) first_kernel(const MeansView view, const Key *keys)
+__global__ void __launch_bounds__(THREADS)
+	first_kernel(const Key *keys, uint32_t count, uint32_t lists, uint32_t *first)
 {
-	uint32_t row = blockIdx.x * THREADS + threadIdx.x;
+	uint32_t at = blockIdx.x * THREADS + threadIdx.x;
 	uint32_t from,
 		to;
 
-	if (row > view.count)
+	if (at > count)
 		return;
-	from = row == 0 ? 0 : (uint32_t) keys[row - 1] + 1;
-	to = row == view.count ? view.lists : (uint32_t) keys[row];
+	from = at == 0 ? 0 : (uint32_t) keys[at - 1] + 1;
+	to = at == count ? lists : (uint32_t) keys[at];
 	for (uint32_t list = from; list <= to; list++)
-		view.first[list] = row;
+		first[list] = at;
 }
 
 __global__ void __launch_bounds__(MOVE_THREADS) move_kernel(const MeansView view)
 {
-	uint32_t list = blockIdx.x;
-	uint32_t i = blockIdx.y * MOVE_THREADS + threadIdx.x;
-	uint32_t begin = view.first[list],
-			 end = view.first[list + 1];
+	MeansPart part = means_part(view, blockIdx.x / view.lists);
+	uint32_t i = blockIdx.y * blockDim.x + threadIdx.x;
+	uint32_t begin = view.first[blockIdx.x],
+			 end = view.first[blockIdx.x + 1];
 	double sum = 0;
 
-	if (i == 0)
-		view.sizes[list] = end - begin;
-	if (i >= view.dims || begin == end)
+	if (i >= part.dims || begin == end)
 		return;
 #pragma unroll 8
 	for (uint32_t at = begin; at < end; at++)
-		sum = __dadd_rn(sum, (double) __ldg(view.rows + view.members[at] * view.stride + i));
-	view.centroids[(size_t) list * view.dims + i] = (float) (sum / (double) (end - begin));
-}
-
-__global__ void __launch_bounds__(THREADS) words_kernel(const MeansView view, uint32_t round)
-{
-	MeansPart part = means_part(view, blockIdx.y);
-	const uint32_t *nearest = view.nearest + (size_t) blockIdx.y * view.count;
-	uint32_t word = blockIdx.x * WARPS + threadIdx.x / WARP;
-	uint32_t lane = threadIdx.x % WARP;
-
-	if (has_ended(view, blockIdx.y, round))
-		return;
-	for (uint32_t from = 0; from < part.dims; from += WORD_DIMS * WARP)
-	{
-		double sum[WORD_DIMS] = {};
-		uint32_t size = 0;
-
-#pragma unroll 4
-		for (uint32_t first = 0; first < view.count; first += WARP)
-		{
-			bool mine = first + lane < view.count && nearest[first + lane] == word;
-			uint32_t rows = __ballot_sync(FULL_WARP, mine);
-
-			size += (uint32_t) __popc(rows);
-			for (; rows != 0; rows &= rows - 1)
-			{
-				const float *row = view.rows +
-								   (first + (uint32_t) __ffs((int) rows) - 1) * view.stride +
-								   part.begin + from;
-
-#pragma unroll
-				for (uint32_t j = 0; j < WORD_DIMS; j++)
-					if (from + j * WARP + lane < part.dims)
-						sum[j] = __dadd_rn(sum[j], (double) __ldg(row + j * WARP + lane));
-			}
-		}
-		if (lane == 0)
-			view.sizes[(size_t) blockIdx.y * view.lists + word] = size;
-#pragma unroll
-		for (uint32_t j = 0; j < WORD_DIMS; j++)
-			if (size > 0 && from + j * WARP + lane < part.dims)
-				part.centroids[(size_t) word * part.dims + from + j * WARP + lane] =
-					(float) (sum[j] / (double) size);
-	}
-}
-
-cudaError_t
-means_move(const MeansView *view, const Key *keys, uint32_t round, cudaStream_t stream)
-{
-	cudaError_t error;
-
-	if (view->first == NULL)
-	{
-		LAUNCH(words_kernel, dim3(view->lists / WARPS, view->some), THREADS, 0, stream, *view,
-			   round);
-		return cudaGetLastError();
-	}
-	LAUNCH(first_kernel, view->count / THREADS + 1, THREADS, 0, stream, *view, keys);
-	error = cudaGetLastError();
-	if (error != cudaSuccess)
-		return error;
-	LAUNCH(move_kernel, dim3(view->lists, (view->dims + MOVE_THREADS - 1) / MOVE_THREADS),
-		   MOVE_THREADS, 0, stream, *view);
-	return cudaGetLastError();
+		sum += (double) __ldg(view.rows + view.members[at] * view.stride + part.begin + i);
+	part.centroids[(size_t) (blockIdx.x % view.lists) * part.dims + i] =
+		(float) (sum / (double) (end - begin));
 }
 
 /* ---- lists without rows -------------------------------------------------- */
@@ -219,21 +79,17 @@ means_move(const MeansView *view, const Key *keys, uint32_t round, cudaStream_t 
 /* What a block that seeds lists shares. */
 struct SeedingMemory
 {
-	unsigned long long largest[SEED_THREADS / WARP];
-	uint32_t counts[SEED_THREADS / WARP];
-	uint32_t from;
+	unsigned long long largest;
 	uint32_t found;
-	uint32_t before; /* found before `from` */
 };
 
 /* The list of greatest weight, the first of those; its weight in *weight. */
 __device__ static inline uint32_t
-largest_list(const MeansView &view, const uint32_t *weights, SeedingMemory *memory,
-			 uint32_t *weight)
+largest_list(const uint32_t *weights, uint32_t lists, SeedingMemory *memory, uint32_t *weight)
 {
 	unsigned long long most = 0;
 
-	for (uint32_t list = threadIdx.x; list < view.lists; list += SEED_THREADS)
+	for (uint32_t list = threadIdx.x; list < lists; list += SEED_THREADS)
 	{
 		unsigned long long key = (unsigned long long) weights[list] << 32 | (0xFFFFFFFFu - list);
 
@@ -245,118 +101,69 @@ largest_list(const MeansView &view, const uint32_t *weights, SeedingMemory *memo
 
 		most = other > most ? other : most;
 	}
+	/* all have read what the list before found */
+	__syncthreads();
+	if (threadIdx.x == 0)
+	{
+		memory->largest = 0;
+		memory->found = NO_SLOT;
+	}
 	__syncthreads();
 	if (threadIdx.x % WARP == 0)
-		memory->largest[threadIdx.x / WARP] = most;
+		atomicMax(&memory->largest, most);
 	__syncthreads();
-	for (uint32_t warp = 0; warp < SEED_THREADS / WARP; warp++)
-		most = memory->largest[warp] > most ? memory->largest[warp] : most;
+	most = memory->largest;
 	*weight = (uint32_t) (most >> 32);
 	return 0xFFFFFFFFu - (uint32_t) most;
 }
 
-/* Of sorted rows: the first one apart of a list's, from a place on. */
+/* A list's row apart from its centroid, from a random one on, or NO_SLOT. */
 __device__ static inline uint32_t
-apart_of_members(const MeansView &view, uint32_t list, uint32_t size, SeedingMemory *memory)
+row_apart(const MeansView &view, uint32_t at, uint32_t list, uint32_t random,
+		  SeedingMemory *memory)
 {
-	uint32_t begin = view.first[list];
+	const double *distances = view.distances + (size_t) at * view.count;
+	const uint32_t *first = view.first + (size_t) at * view.lists + list;
+	const uint32_t *members = view.members + first[0];
+	uint32_t size = first[1] - first[0];
 
 	for (uint32_t i = 0; i < size; i += SEED_THREADS)
 	{
-		uint32_t at = i + threadIdx.x;
-		bool apart =
-			at < size &&
-			view.distances[view.members[begin + (uint32_t) (((uint64_t) memory->from + at) %
-															size)]] > 0;
+		uint32_t tried = i + threadIdx.x;
+		bool apart = tried < size && distances[members[((uint64_t) random + tried) % size]] > 0;
 
 		if (apart)
-			atomicMin(&memory->found, at);
+			atomicMin(&memory->found, tried);
 		if (__syncthreads_or(apart))
-			break;
+			return members[((uint64_t) random + memory->found) % size];
 	}
-	return memory->found == NO_SLOT
-			   ? NO_SLOT
-			   : view.members[begin +
-							  (uint32_t) (((uint64_t) memory->from + memory->found) % size)];
-}
-
-/*
- * The same of rows as they lie: how many of the list are before each is
- * counted.
- */
-__device__ static inline uint32_t
-apart_of_rows(const MeansView &view, uint32_t at, uint32_t list, SeedingMemory *memory)
-{
-	const uint32_t *nearest = view.nearest + (size_t) at * view.count;
-	const double *distances = view.distances + (size_t) at * view.count;
-	uint32_t passed = 0;
-
-	for (uint32_t first = 0; first < view.count; first += SEED_THREADS)
-	{
-		uint32_t row = first + threadIdx.x;
-		bool mine = row < view.count && nearest[row] == list;
-		uint32_t warp = __ballot_sync(FULL_WARP, mine);
-		uint32_t rank = passed + __popc(warp & ((1u << threadIdx.x % WARP) - 1));
-		bool good;
-
-		__syncthreads();
-		if (threadIdx.x % WARP == 0)
-			memory->counts[threadIdx.x / WARP] = (uint32_t) __popc(warp);
-		__syncthreads();
-		for (uint32_t w = 0; w < SEED_THREADS / WARP; w++)
-		{
-			rank += w < threadIdx.x / WARP ? memory->counts[w] : 0;
-			passed += memory->counts[w];
-		}
-		good = mine && distances[row] > 0;
-		if (good)
-			atomicMin(rank >= memory->from ? &memory->found : &memory->before, row);
-		if (__syncthreads_or(good && rank >= memory->from))
-			break;
-	}
-	return memory->found != NO_SLOT ? memory->found : memory->before;
+	return NO_SLOT;
 }
 
 /* Give a list a new centroid in the largest one (seed_list() of kmeans.c). */
 __device__ static inline void
-seed_list(const MeansView &view, uint32_t at, uint32_t list, SeedingMemory *memory)
+seed_list(const MeansView &view, uint32_t at, uint32_t list, uint32_t random,
+		  SeedingMemory *memory)
 {
 	MeansPart part = means_part(view, at);
 	uint32_t *weights = view.weights + (size_t) at * view.lists;
+	uint32_t row = NO_SLOT;
 
-	for (;;)
+	while (row == NO_SLOT)
 	{
 		uint32_t weight;
-		uint32_t largest = largest_list(view, weights, memory, &weight);
-		uint32_t size = view.sizes[(size_t) at * view.lists + largest];
-		uint32_t row;
+		uint32_t largest = largest_list(weights, view.lists, memory, &weight);
 
 		if (weight < 2)
 			return;
-		if (threadIdx.x == 0)
-		{
-			unsigned long long z = (view.random[at] += 0x9E3779B97F4A7C15ull);
-
-			z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-			z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-			z ^= z >> 31;
-			memory->from = (uint32_t) (((z >> 32) * size) >> 32);
-			memory->found = memory->before = NO_SLOT;
-		}
-		__syncthreads();
-		row = view.members != NULL ? apart_of_members(view, largest, size, memory)
-								   : apart_of_rows(view, at, largest, memory);
-		__syncthreads();
+		row = row_apart(view, at, largest, random, memory);
 		if (threadIdx.x == 0)
 			weights[largest] = row != NO_SLOT ? weight / 2 : 0;
-		if (row != NO_SLOT)
-			for (uint32_t i = threadIdx.x; i < part.dims; i += SEED_THREADS)
-				part.centroids[(size_t) list * part.dims + i] =
-					view.rows[row * view.stride + part.begin + i];
 		__syncthreads();
-		if (row != NO_SLOT)
-			return;
 	}
+	for (uint32_t i = threadIdx.x; i < part.dims; i += SEED_THREADS)
+		part.centroids[(size_t) list * part.dims + i] =
+			view.rows[row * view.stride + part.begin + i];
 }
 
 __global__ void __launch_bounds__(SEED_THREADS)
@@ -364,36 +171,85 @@ __global__ void __launch_bounds__(SEED_THREADS)
 {
 	__shared__ SeedingMemory memory;
 	uint32_t at = blockIdx.x;
-	const uint32_t *sizes = view.sizes + (size_t) at * view.lists;
-	uint32_t *weights = view.weights + (size_t) at * view.lists;
+	const uint32_t *first = view.first + (size_t) at * view.lists;
 
-	if (has_ended(view, at, round))
-		return;
 	for (uint32_t list = threadIdx.x; list < view.lists; list += SEED_THREADS)
-		weights[list] = sizes[list];
+		view.weights[(size_t) at * view.lists + list] = first[list + 1] - first[list];
 	__syncthreads();
-	for (uint32_t first = 0; first < view.lists; first += SEED_THREADS)
-	{
-		uint32_t list = first + threadIdx.x;
+	for (uint32_t list = 0; list < view.lists; list++)
+		if (first[list + 1] - first[list] < enough)
+			seed_list(view, at, list,
+					  (uint32_t) means_random(view, at, (round + 1ull) << 48 | list), &memory);
+}
 
-		if (!__syncthreads_or(list < view.lists && sizes[list] < enough))
-			continue;
-		for (list = first; list < first + SEED_THREADS && list < view.lists; list++)
-			if (sizes[list] < enough)
-				seed_list(view, at, list, &memory);
-	}
+/* Lists with fewer rows than `enough` are seeded anew; 0: none. */
+static uint32_t
+rows_enough(const MeansView *view, bool last)
+{
+	uint32_t small = view->count / view->lists / KMEANS_SMALL_LIST;
+
+	if (view->lists > view->count)
+		return 0;
+	return view->balance && !last && small > 1 ? small : 1;
 }
 
 cudaError_t
-means_seed_lists(const MeansView *view, uint32_t round, bool last, cudaStream_t stream)
+means_move(MeansView *view, EntrySort *sort, uint32_t round, bool last, cudaStream_t stream)
 {
-	uint32_t enough = 1;
+	uint32_t count = view->some * view->count;
+	uint32_t lists = view->some * view->lists;
+	uint32_t dims = (view->dims + view->parts - 1) / view->parts;
+	uint32_t threads = dims < MOVE_THREADS ? (uint32_t) round_up(dims, WARP) : MOVE_THREADS;
+	uint32_t enough = rows_enough(view, last);
+	cudaError_t error;
 
-	if (view->lists > view->count)
-		return cudaSuccess;
-	if (view->balance && !last && view->count / view->lists / KMEANS_SMALL_LIST > 1)
-		enough = view->count / view->lists / KMEANS_SMALL_LIST;
+	sort->current = 0;
+	LAUNCH(keys_kernel, dim3((view->count + THREADS - 1) / THREADS, view->some), THREADS, 0, stream,
+		   *view, sort->side[0].key, sort->side[0].slot);
+	error = cudaGetLastError();
+	if (error == cudaSuccess)
+		error = entry_sort(sort, count, stream);
+	if (error != cudaSuccess)
+		return error;
+	view->members = sort->side[sort->current].slot;
+	LAUNCH(first_kernel, count / THREADS + 1, THREADS, 0, stream, sort->side[sort->current].key,
+		   count, lists, view->first);
+	error = cudaGetLastError();
+	if (error != cudaSuccess)
+		return error;
+	LAUNCH(move_kernel, dim3(lists, (dims + threads - 1) / threads), threads, 0, stream, *view);
+	error = cudaGetLastError();
+	if (error != cudaSuccess || enough == 0)
+		return error;
 	LAUNCH(seed_lists_kernel, view->some, SEED_THREADS, 0, stream, *view, round, enough);
+	return cudaGetLastError();
+}
+
+/* ---- inertia ------------------------------------------------------------- */
+
+__global__ void __launch_bounds__(SUM_THREADS)
+	inertia_kernel(const double *distances, uint32_t count, double *inertia)
+{
+	__shared__ double sums[SUM_THREADS];
+	double sum = 0;
+
+	for (uint32_t i = threadIdx.x; i < count; i += SUM_THREADS)
+		sum += distances[i];
+	sums[threadIdx.x] = sum;
+	for (uint32_t half = SUM_THREADS / 2; half > 0; half /= 2)
+	{
+		__syncthreads();
+		if (threadIdx.x < half)
+			sums[threadIdx.x] += sums[threadIdx.x + half];
+	}
+	if (threadIdx.x == 0)
+		*inertia = sums[0];
+}
+
+cudaError_t
+means_inertia(const MeansView *view, double *inertia, cudaStream_t stream)
+{
+	LAUNCH(inertia_kernel, 1, SUM_THREADS, 0, stream, view->distances, view->count, inertia);
 	return cudaGetLastError();
 }
 

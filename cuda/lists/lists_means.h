@@ -5,12 +5,15 @@
  *
  * A training has one k-means over whole rows, and one for each sub-space of pq.
  * Those of several sub-spaces go on together: each has its arrays one after the
- * other, and blockIdx.y says which it is. What is computed is what
- * src/engine/quantizer/kmeans.c computes, sum by sum.
+ * other, and blockIdx.y says which it is. The method is that of
+ * src/engine/quantizer/kmeans.c; random numbers and the sample that seeds are
+ * drawn from are not, so that the floats differ from the CPU engine's. The same
+ * sample and seed give the same floats on a device.
  */
 #ifndef GPUANN_CUDA_LISTS_MEANS_H
 #define GPUANN_CUDA_LISTS_MEANS_H
 
+#include "cuda/common/sort.h"
 #include "cuda/lists/lists_code.h"
 #include "cuda/quantizer/encode.cuh"
 
@@ -31,29 +34,20 @@ struct MeansView
 	uint32_t some;		 /* sub-spaces that go on together */
 	uint32_t lists;		 /* of each */
 	float *centroids;	 /* of all sub-spaces */
+	uint64_t seed;
 	bool balance;
 
 	/* of each sub-space */
-	const uint32_t *sample; /* sampled: rows that seeds are chosen from */
-	uint32_t sampled;
-	double *nearness;		   /* sampled: distances to the nearest seed */
-	double *runs;			   /* sums of runs: of the sample, or of all rows */
-	uint32_t run_room;
-	unsigned long long *random;
-	uint32_t *ended;	   /* blocks, 0 between launches */
-	uint32_t *chosen;	   /* the next seed's row */
-	uint32_t *nearest;	   /* count */
-	double *distances;	   /* count */
-	uint32_t *sizes;	   /* lists */
-	uint32_t *weights;	   /* lists */
-	double *inertia;
-	uint32_t *last_round;  /* after which nothing moves any more */
+	uint32_t sampled;			 /* rows that seeds are chosen from */
+	double *nearness;			 /* sampled: distances to the nearest seed */
+	unsigned long long *winners; /* lists: places of seeds in the sample */
+	uint32_t *nearest;			 /* count */
+	double *distances;			 /* count */
+	uint32_t *weights;			 /* lists */
 
-	/*
-	 * of whole rows only: their numbers, sorted by lists, and where lists begin
-	 */
+	/* of all sub-spaces: rows sorted by lists, and where lists begin */
 	const uint32_t *members;
-	uint32_t *first;
+	uint32_t *first; /* some * lists + 1 */
 };
 
 /* A sub-space of whole rows: where it begins, and its dimensions. */
@@ -74,17 +68,22 @@ means_part(const MeansView &view, uint32_t at)
 			view.centroids + (size_t) begin * view.lists};
 }
 
-/* The sum of a run of distances; one thread. */
-__device__ static inline double
-run_sum(const double *distances, uint32_t run, uint32_t count)
+/* A sub-space's n-th number of SplitMix64 (engine/quantizer/random.h). */
+__device__ static inline unsigned long long
+means_random(const MeansView &view, uint32_t at, unsigned long long n)
 {
-	uint32_t end = (run + 1) * KMEANS_RUN < count ? (run + 1) * KMEANS_RUN : count;
-	double sum = 0;
+	unsigned long long z = view.seed + view.first_part + at + n * 0x9E3779B97F4A7C15ull;
 
-#pragma unroll 8
-	for (uint32_t i = run * KMEANS_RUN; i < end; i++)
-		sum = __dadd_rn(sum, __ldcg(distances + i));
-	return sum;
+	z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+	z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+	return z ^ (z >> 31);
+}
+
+/* The same as a number below a limit. */
+__device__ static inline uint32_t
+means_below(const MeansView &view, uint32_t at, unsigned long long n, uint32_t limit)
+{
+	return (uint32_t) (((means_random(view, at, n) >> 32) * limit) >> 32);
 }
 
 /* lists_seeds.cu: the seeds from `from` up to before `to`. */
@@ -92,17 +91,15 @@ extern cudaError_t seeds_launch(const MeansView *view, uint32_t from, uint32_t t
 								cudaStream_t stream);
 
 /*
- * lists_means.cu: after an assignment, in this order. The keys and slots that
- * whole rows are sorted by; the inertia; centroids and sizes; lists without
- * rows.
+ * lists_means.cu: what follows the assignment of a round: centroids move to the
+ * means of their rows, and lists without rows are seeded anew. `sort` has room
+ * for some * count entries.
  */
-extern cudaError_t means_keys(const MeansView *view, Key *keys, uint32_t *slots,
+extern cudaError_t means_move(MeansView *view, EntrySort *sort, uint32_t round, bool last,
 							  cudaStream_t stream);
-extern cudaError_t means_inertia(const MeansView *view, uint32_t round, cudaStream_t stream);
-extern cudaError_t means_move(const MeansView *view, const Key *keys, uint32_t round,
-							  cudaStream_t stream);
-extern cudaError_t means_seed_lists(const MeansView *view, uint32_t round, bool last,
-									cudaStream_t stream);
+
+/* The sum of the distances of an assignment of whole rows. */
+extern cudaError_t means_inertia(const MeansView *view, double *inertia, cudaStream_t stream);
 
 /* Take their nearest centroids off rows; one that overflows becomes zero. */
 extern cudaError_t means_residuals(float *rows, const float *centroids, const uint32_t *nearest,

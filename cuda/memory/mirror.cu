@@ -476,7 +476,8 @@ mirror_bytes(const CudaMirror *mirror)
 
 /*
  * Copy graph rows, or numbers of lists, and versions of some slots to `staged`:
- * degree + 1 words each. Waits for the copies.
+ * degree + 1 words each. Waits for the copies, also after one that failed:
+ * those before it write to the caller's memory.
  */
 static bool
 bring_rows(CudaDevice *device, const CudaMirror *mirror, const uint32_t *slots, uint32_t count,
@@ -485,19 +486,18 @@ bring_rows(CudaDevice *device, const CudaMirror *mirror, const uint32_t *slots, 
 	uint32_t degree = mirror->spec.degree;
 	cudaStream_t stream = device->job_stream;
 
-	for (uint32_t i = 0; i < count; i++, staged += degree + 1)
+	for (uint32_t i = 0; i < count && !device->failure.failed; i++, staged += degree + 1)
 	{
 		const uint32_t *row = (const uint32_t *) mirror->graph.base + (size_t) slots[i] * degree;
 		const uint32_t *version = (const uint32_t *) mirror->versions.base + slots[i];
 
 		if (mirror->lists != NULL)
 			staged[0] = lists_number(mirror, slots[i]);
-		else if (!GPU(&device->failure, cudaMemcpyAsync(staged, row, degree * sizeof(uint32_t),
-														cudaMemcpyDeviceToHost, stream)))
-			return false;
-		if (!GPU(&device->failure, cudaMemcpyAsync(staged + degree, version, sizeof(uint32_t),
-												   cudaMemcpyDeviceToHost, stream)))
-			return false;
+		else
+			(void) GPU(&device->failure, cudaMemcpyAsync(staged, row, degree * sizeof(uint32_t),
+														 cudaMemcpyDeviceToHost, stream));
+		(void) GPU(&device->failure, cudaMemcpyAsync(staged + degree, version, sizeof(uint32_t),
+													 cudaMemcpyDeviceToHost, stream));
 	}
 	return GPU(&device->failure, cudaStreamSynchronize(stream));
 }

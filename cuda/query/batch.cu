@@ -254,9 +254,7 @@ stage_task(BatchStream *bstream, uint32_t i, BatchFill *used)
 
 	memset(query, 0, sizeof(*query));
 	query->vector = used->vectors;
-	memcpy(bstream->vectors + used->vectors, task->borrowed != NULL ? task->borrowed : task->vector,
-		   mirror->vector_bytes);
-	task->borrowed = NULL;
+	memcpy(bstream->vectors + used->vectors, task->vector, mirror->vector_bytes);
 	query->has_beyond = task->has_beyond;
 	query->beyond_key = key_of(task->beyond_distance);
 	query->beyond_slot = task->beyond_slot;

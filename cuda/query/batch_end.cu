@@ -100,9 +100,9 @@ end_task(CudaEngine *engine, BatchStream *bstream, uint32_t i, bool polled)
 	uint32_t traced = at_most(head->traced, query->trace_room);
 	bool more = task->in_passes && count == query->k && task_k(task) > count;
 
-	if ((filter_left_few(task, head) || filter_left_lists_few(task, head)) &&
-		task_searches_all(task, bstream->vectors + query->vector))
+	if (filter_left_few(task, head) || filter_left_lists_few(task, head))
 	{
+		task_searches_all(task);
 		task->counters.expanded += head->expanded;
 		task->counters.distances += head->distances;
 		task->counters.iterations += head->iterations;
@@ -173,7 +173,10 @@ batch_is_over(CudaEngine *engine, BatchStream *bstream)
 	if (state == cudaErrorNotReady)
 	{
 		if (batch_is_overdue(engine, bstream, now))
+		{
+			engine->device.failure.hangs = true;
 			gpu_check(&engine->device.failure, cudaErrorUnknown, "a batch that does not end");
+		}
 		return false;
 	}
 	if (!gpu_check(&engine->device.failure, state, "a batch"))

@@ -35,8 +35,6 @@ struct CudaEngine
 	uint32_t nfree_tasks;
 	uint32_t nqueries; /* submitted and not ended */
 	uint64_t asked_us; /* when queries were last submitted; 0: never */
-	bool borrows;	   /* within submit: tasks refer to the callers' vectors, which are copied at
-					    * its end for tasks that are still waiting */
 	uint32_t free_room; /* capacity of free_tasks */
 	KindCache kinds;
 	HostPool pool;

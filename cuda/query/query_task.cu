@@ -198,9 +198,9 @@ lists_answer(const CudaMirror *mirror, const EngineQuery *query)
 		   STATE_ROOM - LISTS_ROOM;
 }
 
-/* Copy the vector that a task borrows. */
+/* Copy a query's vector. */
 static bool
-keep_vector(CudaTask *task, size_t bytes)
+copy_vector(CudaTask *task, const void *vector, size_t bytes)
 {
 	if (task->vector_room < bytes)
 	{
@@ -211,17 +211,14 @@ keep_vector(CudaTask *task, size_t bytes)
 			return false;
 		task->vector_room = bytes;
 	}
-	memcpy(task->vector, task->borrowed, bytes);
-	task->borrowed = NULL;
+	memcpy(task->vector, vector, bytes);
 	return true;
 }
 
 /* Copy what a query names. */
 static bool
-copy_query(const CudaEngine *engine, CudaTask *task, const EngineQuery *query)
+copy_query(CudaTask *task, const EngineQuery *query)
 {
-	uint32_t bytes = task->mirror->vector_bytes;
-
 	task->method = query->method;
 	task->k = query->k;
 	task->ef = query->ef > query->k ? query->ef : query->k;
@@ -232,25 +229,22 @@ copy_query(const CudaEngine *engine, CudaTask *task, const EngineQuery *query)
 	task->has_beyond = query->has_beyond;
 	task->beyond_distance = query->beyond_distance;
 	task->beyond_slot = query->beyond_slot;
-	task->borrowed = (const unsigned char *) query->vector;
-	if (!copy_bitmaps(task, query))
+	if (!copy_vector(task, query->vector, task->mirror->vector_bytes) ||
+		!copy_bitmaps(task, query))
 		return false;
 	task->probes = query->probes;
 	task->rerank = query->rerank;
 	if (few_pass(task) ||
 		(task->method == METHOD_IVFPQ && !lists_answer(task->mirror, query)))
 		task->method = METHOD_EXACT;
-	/* an exact search may need it for several passes */
-	return (engine->borrows && task->method != METHOD_EXACT) || keep_vector(task, bytes);
+	return true;
 }
 
-bool
-task_searches_all(CudaTask *task, const unsigned char *vector)
+void
+task_searches_all(CudaTask *task)
 {
-	task->borrowed = vector;
 	task->method = METHOD_EXACT;
 	task->started_us = 0; /* it sees what is published when it starts again */
-	return keep_vector(task, task->mirror->vector_bytes);
 }
 
 /* Take one query: it waits for a batch, or has ended already. */
@@ -273,7 +267,7 @@ take_query(CudaEngine *engine, CudaTask *task, EngineQuery *query, uint64_t now)
 	{
 		task->mirror = mirror;
 		mirror->queries++;
-		if (!copy_query(engine, task, query))
+		if (!copy_query(task, query))
 		{
 			task->status = ENGINE_NO_MEMORY;
 			engine_error(&task->error, ENGINE_NO_MEMORY, "out of memory for a query");
@@ -298,35 +292,6 @@ prefetch_bytes(const void *vector)
 {
 	for (uint32_t i = 0; vector != NULL && i < 512; i += 64)
 		__builtin_prefetch((const char *) vector + i);
-}
-
-/*
- * Copy the vectors of the tasks that wait: their callers' memory is about to
- * go. One without memory for that ends here.
- */
-static void
-keep_borrowed(CudaEngine *engine)
-{
-	CudaTask **place = &engine->first_waiting;
-	CudaTask *last = NULL;
-
-	while (*place != NULL)
-	{
-		CudaTask *task = *place;
-
-		if (task->borrowed == NULL || keep_vector(task, task->mirror->vector_bytes))
-		{
-			last = task;
-			place = &task->next;
-			continue;
-		}
-		*place = task->next;
-		task->status = ENGINE_NO_MEMORY;
-		engine_error(&task->error, ENGINE_NO_MEMORY, "out of memory for a query");
-		task_ended(engine, task);
-		engine_wake(engine);
-	}
-	engine->last_waiting = last;
 }
 
 /*
@@ -366,7 +331,6 @@ tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 	started = fast_submit(engine, queries, count, now);
 	if (started == count)
 		return ENGINE_OK;
-	engine->borrows = engine->first_waiting == NULL;
 	for (uint32_t i = started; i < count; i++)
 	{
 		if (i + 2 * LOOKAHEAD < count)
@@ -384,8 +348,6 @@ tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 	}
 	if (!engine->device.failure.failed)
 		batches_start(engine);
-	if (engine->borrows)
-		keep_borrowed(engine);
 	return ENGINE_OK;
 }
 

@@ -36,10 +36,7 @@ struct CudaTask
 	bool has_beyond;
 	double beyond_distance;
 	uint32_t beyond_slot;
-	const unsigned char *borrowed; /* the caller's vector, valid until submit returns; NULL: it has
-								    * been copied */
-	unsigned char *vector;		   /* copy of the vector; its memory stays with the task on the free
-								    * list */
+	unsigned char *vector; /* its memory stays with the task on the free list */
 	size_t vector_room;
 	uint64_t *admitted; /* copy of the bitmap of admitted slots, or NULL */
 	uint32_t admitted_slots;
@@ -107,10 +104,9 @@ extern EngineStatus tasks_submit(CudaEngine *engine, EngineQuery *const *queries
 extern uint32_t tasks_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room);
 /*
  * Turn a graph search or search of lists that found too little into an exact
- * search of all rows. `vector` is its query vector, staged by its batch. False:
- * out of memory.
+ * search of all rows.
  */
-extern bool task_searches_all(CudaTask *task, const unsigned char *vector);
+extern void task_searches_all(CudaTask *task);
 /* Put a task on the free list, or free it where that is long. */
 extern void task_free(CudaEngine *engine, CudaTask *task);
 extern void tasks_release(CudaEngine *engine);

@@ -1,7 +1,8 @@
 /*
  * lists_jobs_test.cu
  *		Jobs of mirrors with lists, tested from inside the engine: which slots
- *		are listed as pending, and a training that runs out of memory.
+ *		are listed as pending; and calls to the device that run out of memory,
+ *		in a training, while the engine opens, while rows are read.
  *
  * Linked with the engine: for the emulator, which alone can refuse memory at
  * the n-th call, or for a device. Behaviour visible from outside is tested in
@@ -190,6 +191,29 @@ test_pending(void)
 
 #ifdef EMULATED
 
+/*
+ * Let one call to the device, after so many others, run out of memory. Up to it
+ * the device is late, so that memory freed too early is still in use.
+ */
+static void
+begin_scarcity(uint32_t calls)
+{
+	char number[16];
+
+	snprintf(number, sizeof(number), "%u", calls);
+	setenv("GPUANN_EMULATE_SCARCE", number, 1);
+}
+
+/* Whether all calls found memory. */
+static bool
+end_scarcity(void)
+{
+	bool all = getenv("GPUANN_EMULATE_SCARCE") != NULL;
+
+	unsetenv("GPUANN_EMULATE_SCARCE");
+	return all;
+}
+
 /* A training in which one call to the device runs out of memory. */
 static EngineStatus
 train_scarcely(QuantizerKind quantizer, uint32_t calls, bool *over)
@@ -198,16 +222,13 @@ train_scarcely(QuantizerKind quantizer, uint32_t calls, bool *over)
 	EngineMemory after;
 	EngineError error = {};
 	EngineStatus status;
-	char number[16];
 
 	begin(quantizer);
 	need(append(0, FEW_ROWS), &error);
 	ops->memory(engine, &before);
-	snprintf(number, sizeof(number), "%u", calls);
-	setenv("GPUANN_EMULATE_SCARCE", number, 1);
+	begin_scarcity(calls);
 	status = run_kind(JOB_TRAIN);
-	*over = getenv("GPUANN_EMULATE_SCARCE") != NULL;
-	unsetenv("GPUANN_EMULATE_SCARCE");
+	*over = end_scarcity();
 	if (status == ENGINE_NO_MEMORY)
 	{
 		ops->memory(engine, &after);
@@ -238,6 +259,62 @@ test_scarcity(QuantizerKind quantizer)
 	say(refused > 20, "trainings whose calls find no memory");
 }
 
+/*
+ * An engine that fails to open frees memory when the device has done with it.
+ */
+static void
+test_scarce_opening(void)
+{
+	EngineConfig config = {};
+	EngineError error = {};
+	uint32_t refused = 0;
+	bool all = false;
+
+	config.device = -1;
+	while (!all)
+	{
+		EngineStatus status;
+
+		begin_scarcity(refused);
+		status = ops->open(&config, &engine, &error);
+		all = end_scarcity();
+		refused += !all;
+		if ((status == ENGINE_OK) != all)
+			say(false, "an engine that finds no memory opens");
+		if (status == ENGINE_OK)
+			ops->close(engine);
+	}
+	say(refused > 2 * BATCH_STREAMS - 1, "openings whose calls find no memory");
+}
+
+/*
+ * Reading rows fails when earlier copies, into memory that is freed, have come.
+ */
+static void
+test_scarce_reading(void)
+{
+	uint32_t slots[] = {5, 3, 8};
+	uint32_t numbers[3];
+	uint32_t found[3];
+	EngineError error = {};
+	bool waited = true;
+
+	for (uint32_t calls = 0; calls < 3; calls++)
+	{
+		EngineStatus status;
+
+		begin(QUANTIZER_INT8);
+		need(append(0, FEW_ROWS), &error);
+		begin_scarcity(calls);
+		status = ops->mirror_rows(engine, mirror_id, slots, 3, numbers, found, &error);
+		(void) end_scarcity();
+		waited &= status == ENGINE_FAILED && cudaStreamQuery(((CudaEngine *) (void *) engine)->
+															 device.job_stream) == cudaSuccess;
+		ops->close(engine);
+	}
+	say(waited, "rows whose reading finds no memory");
+}
+
 #endif /* EMULATED */
 
 int
@@ -254,6 +331,8 @@ main()
 #ifdef EMULATED
 	test_scarcity(QUANTIZER_INT8);
 	test_scarcity(QUANTIZER_PQ);
+	test_scarce_opening();
+	test_scarce_reading();
 #endif
 	printf("1..%u\n", tests);
 	return failures > 0;

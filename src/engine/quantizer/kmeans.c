@@ -5,7 +5,7 @@
  *
  * Work is cut into items that threads share: blocks of rows when distances are
  * computed, blocks of lists when means are. No sum crosses an item, but for the
- * inertia and the weights of seeds, which one thread adds run by run.
+ * inertia and the weights of seeds, which one thread adds up.
  *
  * A list without rows takes a row of the list that has most as its centroid.
  * That adds a centroid and moves none, so the inertia falls. (Moving the large
@@ -90,26 +90,14 @@ least(uint64_t a, uint64_t b)
 	return (uint32_t) (a < b ? a : b);
 }
 
-/* The sum of a run of distances. */
+/* The sum of distances, in the order of rows. */
 static double
-run_sum(const double *distance, uint32_t begin, uint32_t count)
+sum_distances(const double *distance, uint32_t count)
 {
-	uint32_t	end = least(count, (uint64_t) begin + KMEANS_RUN);
 	double		sum = 0;
 
-	for (uint32_t i = begin; i < end; i++)
+	for (uint32_t i = 0; i < count; i++)
 		sum += distance[i];
-	return sum;
-}
-
-/* The sum of distances, run by run. */
-static double
-sum_runs(const double *distance, uint32_t count)
-{
-	double		sum = 0;
-
-	for (uint64_t begin = 0; begin < count; begin += KMEANS_RUN)
-		sum += run_sum(distance, (uint32_t) begin, count);
 	return sum;
 }
 
@@ -150,46 +138,27 @@ measure_seed(void *argument, uint32_t item)
 }
 
 /*
- * The row of a run at a mark within its sum; rounding may leave the mark behind
- * the last one that is no seed.
+ * Draw a row of the sample with a probability that grows with its squared
+ * distance from all seeds. Rounding may leave the mark behind the last row that
+ * is no seed.
  */
 static uint32_t
-row_at_mark(const Kmeans *kmeans, uint32_t begin, double mark)
+draw_seed(Kmeans *kmeans)
 {
-	uint32_t	end = least(kmeans->sampled, (uint64_t) begin + KMEANS_RUN);
-	uint32_t	at = begin;
+	double		sum = sum_distances(kmeans->distance, kmeans->sampled);
+	double		mark;
+	uint32_t	at = 0;
 
-	for (uint32_t i = begin; i < end && mark >= 0; i++)
+	if (!(sum > 0) || !isfinite(sum))
+		return kmeans->members[kmeans->seeds % kmeans->sampled];
+	mark = random_fraction(&kmeans->random) * sum;
+	for (uint32_t i = 0; i < kmeans->sampled && mark >= 0; i++)
 	{
 		mark -= kmeans->distance[i];
 		if (kmeans->distance[i] > 0)
 			at = i;
 	}
 	return kmeans->members[at];
-}
-
-/*
- * Draw a row of the sample with a probability that grows with its squared
- * distance from all seeds.
- */
-static uint32_t
-draw_seed(Kmeans *kmeans)
-{
-	double		sum = sum_runs(kmeans->distance, kmeans->sampled);
-	double		mark;
-
-	if (!(sum > 0) || !isfinite(sum))
-		return kmeans->members[kmeans->seeds % kmeans->sampled];
-	mark = random_fraction(&kmeans->random) * sum;
-	for (uint64_t begin = 0; begin < kmeans->sampled; begin += KMEANS_RUN)
-	{
-		double		run = run_sum(kmeans->distance, (uint32_t) begin, kmeans->sampled);
-
-		if (mark < run)
-			return row_at_mark(kmeans, (uint32_t) begin, mark);
-		mark -= run;
-	}
-	return kmeans->members[kmeans->sampled - 1];
 }
 
 /*
@@ -363,7 +332,7 @@ run_round(Kmeans *kmeans, uint32_t round)
 	centroids_init(&kmeans->set, kmeans->centroids, task->lists, task->dims, kmeans->tiles);
 	if (!spread(kmeans, assign_rows, task->count, ROWS_OF_ITEM))
 		return false;
-	kmeans->inertia = sum_runs(kmeans->distance, task->count);
+	kmeans->inertia = sum_distances(kmeans->distance, task->count);
 	kmeans->settled = round > 0 && kmeans->inertia == before;
 	sort_members(kmeans);
 	if (!spread(kmeans, move_centroids, task->lists, LISTS_OF_ITEM))

@@ -4,10 +4,9 @@
  *		means.
  *
  * The same rows, numbers and seed give the same centroids, whatever the number
- * of threads and the processor: assignment is exact (nearest.h), means are
- * summed in double in the order of rows. Distances are summed in runs of
- * KMEANS_RUN rows, and then the sums of runs, so that a device can share the
- * work and make the same sums.
+ * of threads and the processor: assignment is exact (nearest.h), means and
+ * distances are summed in double in the order of rows. A device learns other
+ * ones, as good on average (cuda/lists).
  *
  * A round over n rows costs n x lists x dims multiplications, at 30 to 60
  * thousand million a second and core with AVX-512.
@@ -21,7 +20,6 @@
 
 #include "engine/engine.h"
 
-#define KMEANS_RUN		64u		/* rows whose distances are summed one after another */
 #define KMEANS_SEEDS_SAMPLE	4u	/* seeds are chosen from so many rows for each */
 #define KMEANS_SMALL_LIST	4u	/* with balance: a list with less than this part of the mean */
 

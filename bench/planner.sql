@@ -2,14 +2,19 @@
  * planner.sql
  *		The plan that the planner takes, beside the plans that it could have taken.
  *
- * Time is the backend's processor time: other work on the machine does not count, and a plan that waits does not seem cheap. Only the page
- * path is measured, because of a server's time the backend knows nothing.
+ * Time is processor time, of the backend and of all threads of the server, if there is one: other work on the machine does not count, and a plan
+ * that has another process work does not seem cheap.
  */
 CREATE TABLE planned (rows int, wanted int, query text, share float8, chosen text, index_cost float8, index_us float8, other text, other_cost float8, other_us float8);
 
-/* Microseconds of processor time that this backend has had. */
-CREATE FUNCTION spent() RETURNS float8 LANGUAGE sql VOLATILE AS
-	$$ SELECT split_part(pg_read_file('/proc/self/schedstat'), ' ', 1)::float8 / 1000 $$;
+/* Microseconds of processor time that a thread has had; 0 if it has ended. */
+CREATE FUNCTION spent_by(thread text) RETURNS float8 LANGUAGE sql VOLATILE AS
+	$$ SELECT coalesce(split_part(pg_read_file(thread || '/schedstat', 0, 100, true), ' ', 1)::float8 / 1000, 0) $$;
+
+/* That of this backend and of the server, if there is one and this session asks it. */
+CREATE FUNCTION spent() RETURNS float8 LANGUAGE sql VOLATILE AS $$
+	SELECT spent_by('/proc/self') + coalesce((SELECT sum(spent_by(format('/proc/%s/task/%s', pid, thread)))
+		FROM gpuann_server_status, pg_ls_dir(format('/proc/%s/task', pid)) thread WHERE current_setting('gpuann.server')::bool), 0) $$;
 
 /* What a plan reads the table by. */
 CREATE FUNCTION kind_of_plan(query text, OUT kind text, OUT cost float8) LANGUAGE plpgsql AS $$
@@ -27,15 +32,21 @@ CREATE FUNCTION time_of() RETURNS float8 LANGUAGE plpgsql AS $$
 DECLARE
 	began float8;
 	asked int := 0;
+	until int := 1;
+	took float8 := 0;
 BEGIN
 	/* The first one plans it. */
 	EXECUTE format('EXECUTE asked(%L)', (SELECT v FROM queries WHERE id = 99));
 	began := spent();
-	WHILE spent() - began < 80000 AND asked < 5000 LOOP
-		EXECUTE format('EXECUTE asked(%L)', (SELECT v FROM queries WHERE id = asked % 100));
-		asked := asked + 1;
+	WHILE took < 80000 AND until < 5000 LOOP
+		WHILE asked < until LOOP
+			EXECUTE format('EXECUTE asked(%L)', (SELECT v FROM queries WHERE id = asked % 100));
+			asked := asked + 1;
+		END LOOP;
+		took := spent() - began;
+		until := until * 2;
 	END LOOP;
-	RETURN greatest((spent() - began) / asked - (SELECT us FROM loop_time), 1);
+	RETURN greatest(took / asked - (SELECT us FROM loop_time), 1);
 END $$;
 
 /* Of each kind a share of the rows passes a filter on another table, too. */

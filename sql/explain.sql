@@ -28,13 +28,14 @@ COMMIT;
 SELECT * FROM gpuann_lines('SELECT id FROM explained ORDER BY v <-> ''[1,2,3]'' LIMIT 5', 'COSTS off');
 -- a filter is the node's own, and says what it took away
 SELECT * FROM gpuann_lines('SELECT id FROM explained WHERE id > 100 ORDER BY v <-> ''[1,2,3]'' LIMIT 1');
--- a LIMIT that is not the node's bound, and none
+-- a LIMIT that is not the node's bound: of so few rows all are compared; and none
 SELECT * FROM gpuann_lines('SELECT id FROM explained ORDER BY v <-> ''[1,2,3]'' LIMIT 5 FOR UPDATE');
 SELECT * FROM gpuann_lines('SELECT id FROM explained ORDER BY v <-> ''[1,2,3]''');
--- in what order rows are wanted
+-- in what order rows are wanted, and a stream, which is asked for here
 BEGIN;
 SET LOCAL gpuann.iterative_scan = strict_order;
 SELECT * FROM gpuann_lines('SELECT id FROM explained ORDER BY v <-> ''[1,2,3]'' LIMIT 5');
+SELECT * FROM gpuann_lines('SELECT id FROM explained ORDER BY v <-> ''[1,2,3]'' LIMIT 5 FOR UPDATE');
 COMMIT;
 -- one round: as broad as the filter's share needs; and the last row of a first answer waits for no second one
 CREATE TABLE halves AS SELECT i AS id, i % 2 AS half, ARRAY[i % 53, i % 59, i % 61]::vector(3) AS v FROM generate_series(1, 3000) i;

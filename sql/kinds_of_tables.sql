@@ -75,7 +75,9 @@ INSERT INTO t SELECT g, ARRAY[g, g, g], ARRAY[g, -g] FROM generate_series(1, 100
 CREATE INDEX t_half ON t USING gpuann ((val::halfvec(3)) halfvec_l2_ops);
 CREATE INDEX t_list ON t USING gpuann ((list::vector(2)) vector_cosine_ops);
 INSERT INTO t VALUES (101, '[50.5,50.5,50.5]', '{1,1}'), (102, NULL, NULL);
+SET gpuann.server = off;	-- which has prices of its own
 EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY val::halfvec(3) <-> '[50.2,50.2,50.2]' LIMIT 4;
+RESET gpuann.server;
 SELECT array_agg(id) FROM (SELECT id FROM t ORDER BY val::halfvec(3) <-> '[50.2,50.2,50.2]' LIMIT 4) nearest;
 SELECT id FROM t ORDER BY list::vector(2) <=> '[1,1]' LIMIT 1;
 DROP TABLE t;

@@ -76,71 +76,48 @@ explain_plan(GpuannNode *node, List *ancestors, ExplainState *es)
 }
 
 /*
- * How the last scan went, in one line for a person.
+ * How the last scan went.
  */
-void
-describe_scan(const GpuannNode *node, StringInfo line)
+static void
+report_scan(const GpuannNode *node, const ScanReport *report)
 {
 	const LastScan *stats = &node->scan->stats;
 	const ScanTally *tally = &stats->tally;
 
-	appendStringInfo(line, "path=%s bound=%s", last_scan_path(stats), bound_name(node));
+	tell_text(report, "path", "Gpuann Path", last_scan_path(stats));
+	tell_text(report, "bound", "Gpuann Bound", bound_name(node));
 	if (node->wanted > 0)
-		appendStringInfo(line, " wanted=" UINT64_FORMAT, node->wanted);
+		tell_number(report, "wanted", "Gpuann Wanted", NULL, node->wanted);
 	if (tally->server)
-		appendStringInfo(
-			line, " engine=%s batch=%u queue=" UINT64_FORMAT "us engine_time=" UINT64_FORMAT "us",
-			stats->engine, stats->batch, stats->queue_us, stats->engine_us);
-	appendStringInfo(line,
-					 " ef=%u rounds=%u exact=%u visited=" UINT64_FORMAT " judged=" UINT64_FORMAT
-					 " passed=" UINT64_FORMAT " pending=" UINT64_FORMAT " missed=%u",
-					 stats->ef, stats->graph_rounds, stats->exact_passes, stats->visited,
-					 node->judged, node->passed_count, stats->pending, tally->dropped);
+	{
+		tell_text(report, "engine", "Gpuann Engine", stats->engine);
+		tell_number(report, "batch", "Gpuann Batch", NULL, stats->batch);
+		tell_number(report, "queue", "Gpuann Queue Time", "us", stats->queue_us);
+		tell_number(report, "engine_time", "Gpuann Engine Time", "us", stats->engine_us);
+	}
+	tell_number(report, "ef", "Gpuann Ef", NULL, stats->ef);
+	tell_number(report, "rounds", "Gpuann Rounds", NULL, stats->graph_rounds);
+	tell_number(report, "exact", "Gpuann Exact Passes", NULL, stats->exact_passes);
+	tell_number(report, "visited", "Gpuann Visited", NULL, stats->visited);
+	tell_number(report, "judged", "Gpuann Judged", NULL, node->judged);
+	tell_number(report, "passed", "Gpuann Passed", NULL, node->passed_count);
+	tell_number(report, "pending", "Gpuann Pending", NULL, stats->pending);
+	tell_number(report, "missed", "Gpuann Missed", NULL, tally->dropped);
 	if (stats->heap_order > 0)
-		appendStringInfo(line, " in_heap_order=" UINT64_FORMAT " ranked_by=%s", stats->heap_order,
-						 stats->server_ranked ? "server" : "pages");
+	{
+		tell_number(report, "in_heap_order", "Gpuann In Heap Order", NULL, stats->heap_order);
+		tell_text(report, "ranked_by", "Gpuann Ranked By", stats->server_ranked ? "server" : "pages");
+	}
 	if (stats->probes > 0)
-		appendStringInfo(line, " probes=%u", stats->probes);
+		tell_number(report, "probes", "Gpuann Probes", NULL, stats->probes);
 	if (tally->why != FALLBACK_NONE)
-		appendStringInfo(line, " fallback=%s", fallback_reason_name(tally->why));
+		tell_text(report, "fallback", "Gpuann Fallback", fallback_reason_name(tally->why));
 }
 
-/*
- * The same for a program.
- */
-static void
-explain_properties(const GpuannNode *node, const LastScan *stats, ExplainState *es)
+void
+describe_scan(const GpuannNode *node, StringInfo line)
 {
-	const ScanTally *tally = &stats->tally;
-
-	ExplainPropertyText("Gpuann Path", last_scan_path(stats), es);
-	ExplainPropertyText("Gpuann Bound", bound_name(node), es);
-	if (node->wanted > 0)
-		ExplainPropertyUInteger("Gpuann Wanted", NULL, node->wanted, es);
-	if (tally->server)
-	{
-		ExplainPropertyText("Gpuann Engine", stats->engine, es);
-		ExplainPropertyUInteger("Gpuann Batch", NULL, stats->batch, es);
-		ExplainPropertyUInteger("Gpuann Queue Time", "us", stats->queue_us, es);
-		ExplainPropertyUInteger("Gpuann Engine Time", "us", stats->engine_us, es);
-	}
-	ExplainPropertyUInteger("Gpuann Ef", NULL, stats->ef, es);
-	if (stats->probes > 0)
-		ExplainPropertyUInteger("Gpuann Probes", NULL, stats->probes, es);
-	ExplainPropertyUInteger("Gpuann Rounds", NULL, stats->graph_rounds, es);
-	ExplainPropertyUInteger("Gpuann Exact Passes", NULL, stats->exact_passes, es);
-	ExplainPropertyUInteger("Gpuann Visited", NULL, stats->visited, es);
-	ExplainPropertyUInteger("Gpuann Judged", NULL, node->judged, es);
-	if (stats->heap_order > 0)
-	{
-		ExplainPropertyUInteger("Gpuann In Heap Order", NULL, stats->heap_order, es);
-		ExplainPropertyText("Gpuann Ranked By", stats->server_ranked ? "server" : "pages", es);
-	}
-	ExplainPropertyUInteger("Gpuann Passed", NULL, node->passed_count, es);
-	ExplainPropertyUInteger("Gpuann Pending", NULL, stats->pending, es);
-	ExplainPropertyUInteger("Gpuann Missed", NULL, tally->dropped, es);
-	if (tally->why != FALLBACK_NONE)
-		ExplainPropertyText("Gpuann Fallback", fallback_reason_name(tally->why), es);
+	report_scan(node, &(ScanReport){.line = line});
 }
 
 void
@@ -154,10 +131,10 @@ gpuann_explain_custom(CustomScanState *css, List *ancestors, ExplainState *es)
 	if (es->format == EXPLAIN_FORMAT_TEXT)
 	{
 		appendStringInfoSpaces(es->str, es->indent * 2);
-		appendStringInfoString(es->str, "Gpuann: ");
+		appendStringInfoString(es->str, "Gpuann:");
 		describe_scan(node, es->str);
 		appendStringInfoChar(es->str, '\n');
 	}
 	else
-		explain_properties(node, &node->scan->stats, es);
+		report_scan(node, &(ScanReport){.es = es});
 }

@@ -664,7 +664,7 @@ log_slow(GpuannNode *node)
 		return;
 	initStringInfo(&line);
 	describe_scan(node, &line);
-	ereport(LOG, (errmsg("gpuann scan of index \"%s\" took %.3f ms: %s",
+	ereport(LOG, (errmsg("gpuann scan of index \"%s\" took %.3f ms:%s",
 						 RelationGetRelationName(node->index), ms, line.data)));
 	pfree(line.data);
 }

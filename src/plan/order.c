@@ -21,36 +21,39 @@
 
 /*
  * Whether one side of a distance is what is indexed, and the other is known
- * before any row of the query level is.
+ * before any row of the query level is, or of the relation, if others may come
+ * before it.
  */
 static bool
-is_indexed_and_query(const IndexOptInfo *index, Node *indexed, Node *query)
+is_indexed_and_query(PlannerInfo *root, const IndexOptInfo *index, Node *indexed, Node *query,
+					 bool others)
 {
 	return match_index_to_operand(indexed, 0, unconstify(IndexOptInfo *, index)) &&
-		   !contain_var_clause(query) && !contain_volatile_functions(query);
+		   !contain_volatile_functions(query) &&
+		   (others ? !bms_is_member(index->rel->relid, pull_varnos(root, query)) &&
+						 !contain_subplans(query)
+				   : !contain_var_clause(query));
 }
 
-/*
- * An expression as a distance that the index orders by: indexed expression,
- * operator, query. NULL: it is none.
- */
-static OpExpr *
-as_distance(const IndexOptInfo *index, Expr *expr, Oid sort_family)
+OpExpr *
+as_distance(PlannerInfo *root, const IndexOptInfo *index, Expr *expr, bool others,
+			Oid *sort_family)
 {
 	OpExpr	   *op = (OpExpr *) expr;
 
 	if (!IsA(op, OpExpr) || list_length(op->args) != 2 ||
 		(OidIsValid(index->indexcollations[0]) && index->indexcollations[0] != op->inputcollid))
 		return NULL;
-	if (!is_indexed_and_query(index, linitial(op->args), lsecond(op->args)))
+	if (!is_indexed_and_query(root, index, linitial(op->args), lsecond(op->args), others))
 	{
-		if (!is_indexed_and_query(index, lsecond(op->args), linitial(op->args)) ||
+		if (!is_indexed_and_query(root, index, lsecond(op->args), linitial(op->args), others) ||
 			!OidIsValid(get_commutator(op->opno)))
 			return NULL;
 		op = copyObject(op);
 		CommuteOpExpr(op);
 	}
-	if (get_op_opfamily_sortfamily(op->opno, index->opfamily[0]) != sort_family)
+	*sort_family = get_op_opfamily_sortfamily(op->opno, index->opfamily[0]);
+	if (!OidIsValid(*sort_family))
 		return NULL;
 	set_opfuncid(op);
 	return op;
@@ -74,6 +77,7 @@ ordering_key(PlannerInfo *root, const IndexOptInfo *index, OpExpr **distance)
 {
 	PathKey    *key = root->query_pathkeys == NIL ? NULL : linitial(root->query_pathkeys);
 	EquivalenceMember *member;
+	Oid			sort_family;
 #if PG_VERSION_NUM >= 180000
 	EquivalenceMemberIterator members;
 #else
@@ -93,8 +97,8 @@ ordering_key(PlannerInfo *root, const IndexOptInfo *index, OpExpr **distance)
 #endif
 		if (!bms_equal(member->em_relids, index->rel->relids))
 			continue;
-		*distance = as_distance(index, member->em_expr, key->pk_opfamily);
-		if (*distance != NULL)
+		*distance = as_distance(root, index, member->em_expr, false, &sort_family);
+		if (*distance != NULL && sort_family == key->pk_opfamily)
 			return key;
 	}
 	return NULL;

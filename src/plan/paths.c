@@ -46,8 +46,6 @@ typedef struct OrderedRel
 	NodeDemand	demand;			/* but for its kind, and the rows wanted */
 	double		rows;
 	Cost		most;			/* what comparing everything within thresholds costs */
-	Cost		exact_startup;	/* of the exact path, without its target */
-	Cost		exact_total;
 	bool		enabled;		/* a hint may say no for one relation */
 } OrderedRel;
 
@@ -97,6 +95,7 @@ make_node_path(const Path *figures, const IndexOptInfo *index, OpExpr *distance,
 	return &path->path;
 }
 
+static const PathBound exact_bound = {.kind = NODE_EXACT};
 static Planning *plannings = NULL;	/* one for each memory context */
 
 /*
@@ -129,7 +128,7 @@ planning_of(const PlannerInfo *root)
 		MemoryContextRegisterResetCallback(root->planner_cxt, &planning->forget);
 	}
 	if (planning->glob != root->glob)
-		planning->ordered = planning->streams = NIL;
+		planning->ordered = planning->streams = planning->shares = NIL;
 	planning->glob = root->glob;
 	return planning;
 }
@@ -143,21 +142,6 @@ less_is_wanted(void)
 {
 	return !gpuann_exact && (gpuann_iterative_scan != GPUANN_ITERATIVE_COMPLETE ||
 							 gpuann_max_scan_tuples != GPUANN_UNSET);
-}
-
-/*
- * What an index's own exact path costs below a LIMIT.
- */
-static Cost
-exact_price_of(PlannerInfo *root, const OrderedRel *ordered, double wanted)
-{
-	const RelOptInfo *rel = ordered->rel;
-	Relids		parents = rel->top_parent_relids;
-
-	if (parents != NULL)
-		rel = find_base_rel(root, bms_singleton_member(parents));
-	return ordered->exact_startup + (ordered->exact_total - ordered->exact_startup) *
-										Min(wanted / Max(rel->rows, 1), 1);
 }
 
 /*
@@ -175,9 +159,19 @@ price_scan(PlannerInfo *root, const OrderedRel *ordered, const PathBound *bound,
 											   : DEMAND_BOUND;
 	gpuann_price(root, ordered->priced, &demand, startup, total);
 	*total = Min(*total, ordered->most);
-	/* add_path() sees no difference of less than a hundredth. */
+	/* No more than the exact path; add_path() sees no smaller difference. */
 	if (bound->kind != NODE_EXACT && less_is_wanted())
-		*total = Min(*total, 0.98 * exact_price_of(root, ordered, bound->wanted));
+	{
+		const RelOptInfo *rel = ordered->rel;
+		Cost		begin;
+		Cost		end;
+
+		price_scan(root, ordered, &exact_bound, &begin, &end);
+		if (rel->top_parent_relids != NULL)
+			rel = find_base_rel(root, bms_singleton_member(rel->top_parent_relids));
+		*total = Min(*total,
+					 0.98 * (begin + (end - begin) * Min(bound->wanted / Max(rel->rows, 1), 1)));
+	}
 	*startup = Min(*startup, *total);
 }
 
@@ -234,6 +228,10 @@ make_bounded_path(PlannerInfo *root, RelOptInfo *rel, const PathKey *key, const 
 
 		if (ordered->rel != rel || ordered->key != key)
 			continue;
+		/* What a stream misses is lost; and there is the exact path. */
+		if (bound->kind == NODE_STREAM && !less_is_wanted() &&
+			gpuann_exact_is_near(ordered->priced))
+			continue;
 		path = ordered_path(root, ordered, NULL, bound, target);
 		if (best == NULL || compare_path_costs(path, best, TOTAL_COST) < 0)
 			best = path;
@@ -243,14 +241,12 @@ make_bounded_path(PlannerInfo *root, RelOptInfo *rel, const PathKey *key, const 
 
 /*
  * Add an exact path of the node in the order of a distance, and remember what
- * others can be made of. Tells what share of the index is within thresholds of
- * the distance, if there are any.
+ * others can be made of. Returns what was examined of the index.
  */
-static void
+static const PricedIndex *
 add_ordered_path(PlannerInfo *root, RelOptInfo *rel, const IndexOptInfo *index, OpExpr *distance,
-				 const PathKey *key, IndexShare *known)
+				 const PathKey *key)
 {
-	static const PathBound exact = {.kind = NODE_EXACT};
 	Planning   *planning = planning_of(root);
 	ParamPathInfo *param_info = get_baserel_parampathinfo(root, rel, rel->lateral_relids);
 	List	   *thresholds = thresholds_of(root, rel, param_info, distance);
@@ -271,21 +267,21 @@ add_ordered_path(PlannerInfo *root, RelOptInfo *rel, const IndexOptInfo *index, 
 	{
 		double		share = threshold_share(root, index, distance, thresholds);
 
-		*known = (IndexShare) {.distance = distance, .share = share};
 		ordered.rows = threshold_rows(root, rel, ordered.rows, thresholds, share);
 		ordered.demand.within = Min(share, 1);
 		/*
 		 * Beyond a threshold it does not go; and a scan without order is never
 		 * to be preferred, for it cannot end earlier.
 		 */
-		ordered.most = range_price(root, index, ordered.demand.within * index->tuples, 1);
+		ordered.most = gpuann_range_price(root, ordered.priced,
+										  ordered.demand.within * index->tuples, 1);
 	}
 	ordered.demand.passing =
 		Min(ordered.rows / Max(ordered.demand.within * index->tuples, 1), 1);
-	price_scan(root, &ordered, &exact, &ordered.exact_startup, &ordered.exact_total);
-	add_path(rel, ordered_path(root, &ordered, param_info, &exact, rel->reltarget));
+	add_path(rel, ordered_path(root, &ordered, param_info, &exact_bound, rel->reltarget));
 	planning->ordered = lappend(planning->ordered,
 								memcpy(palloc(sizeof(OrderedRel)), &ordered, sizeof(OrderedRel)));
+	return ordered.priced;
 }
 
 /*
@@ -332,7 +328,7 @@ gpuann_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblE
 	foreach(cell, rel->indexlist)
 	{
 		IndexOptInfo *index = lfirst(cell);
-		IndexShare	known = {0};
+		const PricedIndex *priced = NULL;
 		OpExpr	   *distance;
 		PathKey    *key;
 
@@ -340,8 +336,8 @@ gpuann_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblE
 			continue;
 		key = ordering_key(root, index, &distance);
 		if (key != NULL)
-			add_ordered_path(root, rel, index, distance, key, &known);
-		add_range_paths(root, rel, index, &known);
+			priced = add_ordered_path(root, rel, index, distance, key);
+		add_range_paths(root, rel, index, key != NULL ? distance : NULL, priced);
 	}
 }
 

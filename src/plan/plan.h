@@ -155,6 +155,7 @@ typedef struct Planning
 	const PlannerGlobal *glob;	/* of this one */
 	List	   *ordered;		/* paths.c: OrderedRels */
 	List	   *streams;		/* stream.c: Streams */
+	List	   *shares;			/* sample.c: SampledShares */
 	struct Planning *next;
 	MemoryContextCallback forget;
 } Planning;
@@ -211,6 +212,14 @@ extern void ask_with_siblings(GpuannNode *node);
  */
 extern PathKey *ordering_key(PlannerInfo *root, const IndexOptInfo *index, OpExpr **distance);
 
+/*
+ * An expression as a distance that an index orders by, in an operator family:
+ * indexed expression, operator, query. NULL: it is none. `others`: the query
+ * may be of other relations' rows.
+ */
+extern OpExpr *as_distance(PlannerInfo *root, const IndexOptInfo *index, Expr *expr, bool others,
+						   Oid *sort_family);
+
 /* ---- threshold.c ---- */
 
 /*
@@ -266,16 +275,9 @@ extern void threshold_read_limit(List *limit, Threshold *threshold);
 /* ---- sample.c ---- */
 
 /*
- * The share of an index's rows that the relation's own thresholds of a distance
- * let pass. Sampling for it is dear, and is done once for all paths.
+ * The share of an index's rows that thresholds of a distance let pass: for the
+ * parts of a partitioned table one share, sampled once in a planning.
  */
-typedef struct IndexShare
-{
-	const OpExpr *distance;		/* NULL: it is not known */
-	double		share;
-} IndexShare;
-
-/* The share of an index's rows that thresholds of a distance let pass. */
 extern double threshold_share(PlannerInfo *root, const IndexOptInfo *index,
 							  const OpExpr *distance, List *thresholds);
 
@@ -289,17 +291,11 @@ extern double threshold_rows(PlannerInfo *root, const RelOptInfo *rel, double ro
 /* ---- range.c ---- */
 
 /*
- * Add paths of an index for thresholds, without order. `known` is what the
- * share of a path in order was found to be.
+ * Add paths of an index for thresholds, without order. `ordered` is the
+ * distance of the path in order, `priced` what was examined for it; or NULL.
  */
 extern void add_range_paths(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index,
-							const IndexShare *known);
-
-/*
- * The price of comparing all rows of an index and fetching `rows` of them, in
- * each of `loops` scans.
- */
-extern Cost range_price(PlannerInfo *root, const IndexOptInfo *index, double rows, double loops);
+							const OpExpr *ordered, const PricedIndex *priced);
 
 /* ---- node.c ---- */
 
@@ -373,7 +369,7 @@ extern void node_take_values(GpuannNode *node);
 
 /* ---- explain.c ---- */
 
-/* Append how the scan went, in one line. */
+/* Append how the scan went, in one line, each figure after a space. */
 extern void describe_scan(const GpuannNode *node, StringInfo line);
 
 extern void gpuann_explain_custom(CustomScanState *css, List *ancestors, ExplainState *es);

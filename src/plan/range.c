@@ -15,11 +15,6 @@
  */
 #include "plan/plan.h"
 
-#include "access/stratnum.h"
-#include "catalog/pg_am.h"
-#include "nodes/makefuncs.h"
-#include "nodes/nodeFuncs.h"
-#include "optimizer/clauses.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
@@ -27,13 +22,7 @@
 #include "optimizer/restrictinfo.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/spccache.h"
 
-/*
- * What other plans pay for a distance and its comparison, however long the
- * vectors are.
- */
-#define ROW_OPERATORS	2
 #define MAX_OUTERS		8		/* sets of outer relations that there are paths for */
 
 /* What is looked for among the quals, and the paths made so far. */
@@ -42,41 +31,12 @@ typedef struct RangeSearch
 	PlannerInfo *root;
 	RelOptInfo *rel;
 	IndexOptInfo *index;
-	const IndexShare *known;
+	const PricedIndex *priced;	/* NULL: not examined yet */
+	const OpExpr *ordered;		/* of an exact path in order, or NULL */
 	OpExpr	   *distance;		/* found: indexed expression, operator, query */
 	List	   *distances;		/* of paths that depend on no other relation */
 	List	   *outers;			/* of paths that do */
 } RangeSearch;
-
-/*
- * The price of a pass over an index. Reading is paid for once in loops.
- *
- * Where vectors are out of line the table looks small, and no other plan is
- * charged for fetching the vectors of the rows that it compares. So that the
- * prices can be compared, here no more pages are charged than the table has,
- * and those of its rows at the price of a sequential scan.
- */
-Cost
-range_price(PlannerInfo *root, const IndexOptInfo *index, double rows, double loops)
-{
-	double		table_pages = Max(index->rel->pages, 1);
-	double		pages = Min(index->pages, table_pages);
-	double		fetched = index_pages_fetched(rows * loops, index->rel->pages, index->pages, root);
-	double		random_page;
-	double		sequential_page;
-	Relation	relation = index_open(index->indexoid, NoLock);
-	const IndexFormat *format = peek_format(relation);
-
-	get_tablespace_page_costs(index->reltablespace, &random_page, &sequential_page);
-	if (format != NULL && table_pages * BLCKSZ < index->tuples * format->vector_bytes)
-		random_page = sequential_page;
-	if (client_would_answer(relation))
-		pages = 0;
-	index_close(relation, NoLock);
-	return (START_OPERATORS + ROW_OPERATORS * index->tuples) * cpu_operator_cost +
-		   (pages * sequential_page + fetched * random_page) / loops +
-		   rows * (cpu_index_tuple_cost + cpu_tuple_cost);
-}
 
 /*
  * How often a path is likely to be begun, for rows of other relations.
@@ -107,20 +67,6 @@ is_for_cosine(const IndexOptInfo *info)
 }
 
 /*
- * Whether a scan of an index would not fail at once. Where no order is wanted
- * other plans answer.
- */
-static bool
-is_readable(const IndexOptInfo *info)
-{
-	Relation	index = index_open(info->indexoid, NoLock);
-	bool		readable = peek_format(index) != NULL;
-
-	index_close(index, NoLock);
-	return readable;
-}
-
-/*
  * Whether a row passes whose distance is NaN: by a falling form, or because
  * NaN is no greater than the limit if that is NaN too.
  */
@@ -135,45 +81,18 @@ may_let_nan_pass(const Threshold *threshold)
 }
 
 /*
- * The query of a distance, if one side is what is indexed.
- */
-static Node *
-query_of(const RangeSearch *search, Node *indexed, Node *query)
-{
-	if (!match_index_to_operand(indexed, 0, search->index) ||
-		bms_is_member(search->rel->relid, pull_varnos(search->root, query)) ||
-		contain_volatile_functions(query) || contain_subplans(query))
-		return NULL;
-	return query;
-}
-
-/*
  * Whether the value of a threshold is one that the index orders by.
  */
 static bool
 matches_index(Threshold *threshold, void *context)
 {
 	RangeSearch *search = context;
-	const IndexOptInfo *index = search->index;
-	OpExpr	   *op = (OpExpr *) threshold->value;
+	Oid			sort_family;
 
-	if (!IsA(op, OpExpr) || list_length(op->args) != 2 ||
-		(OidIsValid(index->indexcollations[0]) && index->indexcollations[0] != op->inputcollid) ||
-		(may_let_nan_pass(threshold) && is_for_cosine(index)))
-		return false;
-	op = copyObject(op);
-	if (query_of(search, linitial(op->args), lsecond(op->args)) == NULL)
-	{
-		if (query_of(search, lsecond(op->args), linitial(op->args)) == NULL ||
-			!OidIsValid(get_commutator(op->opno)))
-			return false;
-		CommuteOpExpr(op);
-	}
-	if (!OidIsValid(get_op_opfamily_sortfamily(op->opno, index->opfamily[0])))
-		return false;
-	set_opfuncid(op);
-	search->distance = op;
-	return true;
+	search->distance = as_distance(search->root, search->index, (Expr *) threshold->value, true,
+								   &sort_family);
+	return search->distance != NULL &&
+		   !(may_let_nan_pass(threshold) && is_for_cosine(search->index));
 }
 
 /*
@@ -199,37 +118,38 @@ own_thresholds(const RangeSearch *search, const ParamPathInfo *param_info)
 static void
 add_range_path(RangeSearch *search, Relids outer)
 {
+	PlannerInfo *root = search->root;
 	RelOptInfo *rel = search->rel;
+	const IndexOptInfo *index = search->index;
+	double		loops = loops_of(root, outer);
 	ParamPathInfo *param_info;
-	double		loops = loops_of(search->root, outer);
 	List	   *thresholds;
 	double		share;
 	Path		figures = {.type = T_Path};
 	static const PathBound range = {.kind = NODE_RANGE};
 
-	if (!is_readable(search->index))
+	if (search->priced == NULL)
+		search->priced = gpuann_examine(index);
+	/* Where no order is wanted other plans answer. */
+	if (!gpuann_is_readable(search->priced))
 		return;
-	param_info = get_baserel_parampathinfo(search->root, rel, outer);
+	param_info = get_baserel_parampathinfo(root, rel, outer);
 	thresholds = own_thresholds(search, param_info);
 	figures.parent = rel;
 	figures.pathtarget = rel->reltarget;
 	figures.param_info = param_info;
 	figures.parallel_safe = rel->consider_parallel;
-	if (bms_equal(outer, rel->lateral_relids) && equal(search->known->distance, search->distance))
-		share = search->known->share;
-	else
-		share = threshold_share(search->root, search->index, search->distance, thresholds);
-	figures.rows =
-		threshold_rows(search->root, rel, param_info != NULL ? param_info->ppi_rows : rel->rows,
-					   thresholds, share);
+	share = threshold_share(root, index, search->distance, thresholds);
+	figures.rows = threshold_rows(root, rel, param_info != NULL ? param_info->ppi_rows : rel->rows,
+								  thresholds, share);
 	figures.total_cost =
-		range_price(search->root, search->index, share * search->index->tuples, loops);
+		gpuann_range_price(root, search->priced, share * index->tuples, loops);
 	/* Nothing comes before all rows were compared. */
-	figures.startup_cost = range_price(search->root, search->index, 0, loops);
+	figures.startup_cost = gpuann_range_price(root, search->priced, 0, loops);
 	if (!enable_indexscan)
 		disable_path(&figures);
-	add_path(rel, make_node_path(&figures, search->index, search->distance,
-								 threshold_limits(thresholds), &range));
+	add_path(rel, make_node_path(&figures, index, search->distance, threshold_limits(thresholds),
+								 &range));
 }
 
 /*
@@ -247,7 +167,8 @@ has_distance(List *distances, OpExpr *distance)
 }
 
 /*
- * Add a path for each distance that the relation's own quals bound.
+ * Add a path for each distance that the relation's own quals bound. One in the
+ * order of that distance costs no more, if there is one.
  */
 static void
 add_paths_of_filters(RangeSearch *search)
@@ -261,6 +182,7 @@ add_paths_of_filters(RangeSearch *search)
 
 		if (!threshold_of(search->root, rel, lfirst_node(RestrictInfo, cell), matches_index,
 						  search, &threshold) ||
+			equal(search->ordered, search->distance) ||
 			has_distance(search->distances, search->distance))
 			continue;
 		search->distances = lappend(search->distances, search->distance);
@@ -305,9 +227,11 @@ add_paths_of_joins(RangeSearch *search)
  * Add paths of an index for thresholds, without order.
  */
 void
-add_range_paths(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index, const IndexShare *known)
+add_range_paths(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index, const OpExpr *ordered,
+				const PricedIndex *priced)
 {
-	RangeSearch search = {.root = root, .rel = rel, .index = index, .known = known};
+	RangeSearch search = {
+		.root = root, .rel = rel, .index = index, .ordered = ordered, .priced = priced};
 
 	add_paths_of_filters(&search);
 	add_paths_of_joins(&search);

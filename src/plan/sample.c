@@ -7,6 +7,10 @@
  * A threshold mostly lets fewer rows pass than a sample can tell. What is
  * beyond it is inferred from its nearest rows: near a point the rows within a
  * distance grow as a power of it, whose exponent these tell (Hill's estimator).
+ *
+ * A sample costs as much as a short search, so there is one for a distance and
+ * a limit: the parts of a partitioned table have the share of those that are
+ * planned first.
  */
 #include "plan/plan.h"
 
@@ -16,6 +20,7 @@
 #include "fmgr.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
+#include "rewrite/rewriteManip.h"
 #include "utils/float.h"
 #include "utils/lsyscache.h"
 
@@ -155,72 +160,113 @@ known_query(PlannerInfo *root, const GpuannTypeInfo *type, uint32 dims, const Op
 }
 
 /*
- * The share of samples that is within a limit.
+ * The share of samples that is within a limit. Returns how many there were.
  */
-static double
-share_of_samples(PlannerInfo *root, Relation index, const IndexFormat *format,
-				 const OpExpr *distance, double limit)
+static uint32
+share_of_samples(PlannerInfo *root, Relation index, const OpExpr *distance, double limit,
+				 double *share)
 {
+	const IndexFormat *format = peek_format(index);
 	Samples		samples = {.collation = distance->inputcollid};
 	double		distances[SAMPLES];
-	double		share = 0;
-	uint32		asked;
-	Datum		query;
+	uint32		asked = 1;
+	bool		known;
+	Datum		query = 0;
 
+	if (format == NULL)
+		return 0;
 	fmgr_info(get_opcode(distance->opno), &samples.operator_call);
 	read_samples(index, format, &samples);
+	*share = 0;
 	if (samples.count == 0)
-		return UNKNOWN_SHARE;
-	if (known_query(root, gpuann_type_info(index), format->dims, distance, &query))
-		return share_within(distances, sample_distances(&samples, query, distances), limit);
-	asked = Min(samples.count, UNKNOWN_QUERIES);
+		return 0;
+	known = known_query(root, gpuann_type_info(index), format->dims, distance, &query);
+	if (!known)
+		asked = Min(samples.count, UNKNOWN_QUERIES);
 	for (uint32 i = 0; i < asked; i++)
 	{
-		uint32		count = sample_distances(&samples, samples.values[samples.count / asked * i],
-											 distances);
-
-		share += share_within(distances, count, limit) / asked;
+		if (!known)
+			query = samples.values[samples.count / asked * i];
+		*share += share_within(distances, sample_distances(&samples, query, distances), limit) /
+			asked;
 	}
-	return share;
+	return samples.count;
 }
 
 /*
- * The share of an index's rows that is within the limits.
+ * What a planning has sampled for a distance and a limit: of one table, or of
+ * the first parts of a partitioned one.
  */
-static double
-sampled_share(PlannerInfo *root, const IndexOptInfo *info, const OpExpr *distance,
-			  List *thresholds)
+typedef struct SampledShare
 {
-	Relation	index;
-	const IndexFormat *format;
-	double		limit = 0;
-	double		share = UNKNOWN_SHARE;
+	const PlannerInfo *root;	/* the query level */
+	OpExpr	   *distance;		/* as if parts were the whole */
+	double		limit;
+	double		share;
+	uint32		samples;
+} SampledShare;
 
-	if (!known_limit(root, thresholds, &limit))
-		return UNKNOWN_SHARE;
-	index = index_open(info->indexoid, NoLock);
-	format = peek_format(index);
-	if (format != NULL)
-		share = share_of_samples(root, index, format, distance, limit);
-	index_close(index, NoLock);
-	return share;
+/*
+ * The entry of a distance and a limit; new ones have no samples. Where parts
+ * have their columns in other places one has an entry of its own, or, at worst,
+ * a share that is not its own.
+ */
+static SampledShare *
+sampled_share(PlannerInfo *root, const RelOptInfo *rel, const OpExpr *distance, double limit)
+{
+	Planning   *planning = planning_of(root);
+	OpExpr	   *of_whole = copyObject(unconstify(OpExpr *, distance));
+	SampledShare *entry;
+	ListCell   *cell;
+
+	if (rel->top_parent_relids != NULL)
+		ChangeVarNodes((Node *) of_whole, (int) rel->relid,
+					   bms_singleton_member(rel->top_parent_relids), 0);
+	foreach(cell, planning->shares)
+	{
+		entry = lfirst(cell);
+		if (entry->root == root && entry->limit == limit && equal(entry->distance, of_whole))
+			return entry;
+	}
+	entry = palloc0(sizeof(SampledShare));
+	entry->root = root;
+	entry->distance = of_whole;
+	entry->limit = limit;
+	planning->shares = lappend(planning->shares, entry);
+	return entry;
 }
 
 /*
  * The share of an index's rows that thresholds let pass.
  */
 double
-threshold_share(PlannerInfo *root, const IndexOptInfo *index, const OpExpr *distance,
+threshold_share(PlannerInfo *root, const IndexOptInfo *info, const OpExpr *distance,
 				List *thresholds)
 {
-	MemoryContext memory =
-		AllocSetContextCreate(CurrentMemoryContext, "gpuann sample", ALLOCSET_DEFAULT_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(memory);
-	double		share = sampled_share(root, index, distance, thresholds);
+	SampledShare *known;
+	double		limit = 0;
 
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(memory);
-	return share;
+	if (!known_limit(root, thresholds, &limit))
+		return UNKNOWN_SHARE;
+	known = sampled_share(root, info->rel, distance, limit);
+	if (known->samples < SAMPLES / 2)
+	{
+		MemoryContext memory =
+			AllocSetContextCreate(CurrentMemoryContext, "gpuann sample", ALLOCSET_DEFAULT_SIZES);
+		MemoryContext old = MemoryContextSwitchTo(memory);
+		Relation	index = index_open(info->indexoid, NoLock);
+		double		share;
+		uint32		count = share_of_samples(root, index, distance, limit, &share);
+
+		if (count > 0)
+			known->share =
+				(known->share * known->samples + share * count) / (known->samples + count);
+		known->samples += count;
+		index_close(index, NoLock);
+		MemoryContextSwitchTo(old);
+		MemoryContextDelete(memory);
+	}
+	return known->samples > 0 ? known->share : UNKNOWN_SHARE;
 }
 
 /*

@@ -51,8 +51,13 @@ typedef struct StepPrices
 } StepPrices;
 
 static const StepPrices page_prices = {.expand = 6, .visit = 5, .compare = 5};
+/*
+ * The CPU engine's processor time is taken from other queries, as a backend's
+ * is, so it is what counts. An exact pass reads rows in order, and is charged
+ * by its time alone.
+ */
 static const StepPrices cpu_prices = {
-	.round_trip = 2000, .expand = 4, .visit = 3, .compare = 18, .result = 16};
+	.round_trip = 2000, .expand = 4, .visit = 3, .compare = 15, .result = 16};
 /*
  * A lone search of 1M x 128 takes an H200 63 us, and 0.7 us for each further
  * ef; comparing all of them 217 us, of 1M x 768 928 us.
@@ -77,7 +82,21 @@ static const StepPrices cuda_prices = {
 #define CENTROID_OPERATORS		0.5
 #define CODE_PAGE_SHARE			0.08
 
+/* Beginning a scan: metapage, end of the list, seeds. */
+#define START_OPERATORS			800
+
 #define CONFIRM_OPERATORS		8	/* the page of a row that is an answer */
+#define FETCH_OPERATORS			100 /* its tuple, anywhere in the table, even if that is cached */
+#define HEAP_ORDER_OPERATORS	4	/* reading and sorting a TID */
+
+/*
+ * What other plans pay for a distance and its comparison, however long the
+ * vectors are.
+ */
+#define ROW_OPERATORS	2
+
+/* A stream loses what it misses: these are to cost less than an exact pass. */
+#define FEW_ROUNDS	4
 
 /* Rounds that are less likely count as none. */
 #define MIN_LIKELY	0.01
@@ -99,21 +118,11 @@ struct PricedIndex
 	int			ef;				/* of the first search */
 	double		lists;			/* 0: it is a graph */
 	double		probes;			/* of the first search */
+	bool		readable;		/* the metapage is */
 	bool		server;			/* answers now */
+	bool		paged;			/* graph searches are charged for pages */
 	const StepPrices *step;
 };
-
-/*
- * Bytes of an indexed vector. 0: unknown.
- */
-static double
-vector_bytes_of(Relation relation)
-{
-	int32		dims = TupleDescAttr(RelationGetDescr(relation), 0)->atttypmod;
-
-	return dims > 0 ? (double) engine_vector_bytes(gpuann_type_info(relation)->type, (uint32) dims)
-					: 0;
-}
 
 /*
  * What was built, as the metapage says: options may have been altered since.
@@ -127,6 +136,8 @@ examine_format(Relation relation, PricedIndex *index)
 
 	index->ef = gpuann_effective_ef_search(relation, has_lists);
 	index->m = format != NULL ? format->m : GPUANN_DEFAULT_M;
+	index->readable = format != NULL;
+	index->vector_bytes = format != NULL ? format->vector_bytes : 0;
 	index->lists = 0;
 	if (!has_lists || !list_format_peek(relation, format, &lists))
 		return;
@@ -153,17 +164,16 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 		index->m = GPUANN_DEFAULT_M;
 		index->lists = 0;
 		index->ef = gpuann_ef_search != GPUANN_UNSET ? gpuann_ef_search : GPUANN_DEFAULT_EF_SEARCH;
-		index->server = false;
+		index->readable = index->server = false;
+		index->paged = true;
 		index->step = &page_prices;
 		return;
 	}
 	relation = index_open(info->indexoid, NoLock);
-	index->vector_bytes = vector_bytes_of(relation);
 	examine_format(relation, index);
 	index->server = client_would_answer(relation);
-	index->step = !index->server			? &page_prices
-				  : client_engine_is_cuda() ? &cuda_prices
-											: &cpu_prices;
+	index->paged = !index->server || !client_engine_is_cuda();
+	index->step = !index->paged ? &cuda_prices : index->server ? &cpu_prices : &page_prices;
 	index_close(relation, NoLock);
 }
 
@@ -205,14 +215,18 @@ distances_price(const PricedIndex *index, double count, double each)
  * Vectors of a table may be out of line, and then the planner does not know
  * that a sequential scan reads them. To keep the two comparable, no more pages
  * are charged than the table has.
+ *
+ * A server's mirror is in memory. Other plans are charged for pages that are,
+ * too: so the CPU engine is, for its processor time is as long.
  */
 static double
 reading_price(const PricedIndex *index, double visited)
 {
 	double		share = visited / index->rows;
-	double		uncached = 1 - Min((double) effective_cache_size / index->pages, 1);
+	double		uncached =
+		index->server ? 0 : 1 - Min((double) effective_cache_size / index->pages, 1);
 
-	if (index->server)
+	if (!index->paged)
 		return 0;
 	return uncached * visited * index->random_page +
 		Min(Min(share * index->pages, index->table_pages) * index->random_page,
@@ -332,6 +346,8 @@ add_graph_round(const PricedIndex *index, GraphRounds *rounds, uint32 ef)
 
 	if (index->server || rows_visited(index, ef) > scan_walk_room())
 		before = 0;
+	if (index->server)
+		rounds->read = 0;
 	rounds->price += index->lists > 0 ? lists_price(index, ef, &rounds->read)
 		: graph_price(index, before, ef, &rounds->read);
 	rounds->ef = ef;
@@ -408,43 +424,6 @@ foreseen_ef(const NodeDemand *demand, double ef)
 }
 
 /*
- * The cost of gathering rows until as many have passed as are wanted: graph
- * rounds as broad as the node foresees, or an exact pass (plan/gather.c), each
- * weighted by the probability that the scan gets there. *proposals is how many
- * rows are judged.
- */
-static double
-gather_price(const PricedIndex *index, const NodeDemand *demand, double *proposals)
-{
-	double		within = demand->within * index->rows;
-	double		needed = scan_rows_needed(demand->wanted, demand->passing);
-	double		first = scan_first_ef(demand->wanted, needed, index->ef);
-	double		ef = Max(index->ef, first);
-	uint32		room = scan_room_for(needed);
-	double		price = START_OPERATORS * cpu_operator_cost;
-	double		likely = 1;
-	GraphRounds rounds = {0};
-
-	*proposals = Max(Min(demand->wanted / demand->passing, within), 1);
-	if (first >= index->ef && is_too_broad(index, first))
-		return price + exact_passes_price(index, *proposals, room);
-	do
-	{
-		double		before = rounds.price;
-
-		add_graph_round(index, &rounds, (uint32) ef);
-		price += likely * (rounds.price - before);
-		/* A round that goes beyond a threshold is the last. */
-		if (demand->within < 1 && rounds.ef > within)
-			return price;
-		likely = chance_of_fewer(Min(ef, within), demand->wanted, demand->passing);
-		ef = foreseen_ef(demand, ef);
-		room = scan_room_for(Max(ef, EXACT_NEXT_ROOM));
-	} while (likely > MIN_LIKELY && rounds.ef < within && !is_too_broad(index, ef));
-	return price + likely * exact_passes_price(index, *proposals, room);
-}
-
-/*
  * The price of confirming rows that were found: the node record of each is read
  * before the row is given.
  */
@@ -459,8 +438,9 @@ confirming_price(double rows)
  * on them. Cached pages are charged in proportion, as those of the index are.
  */
 static double
-judging_price(const PricedIndex *index, const RelOptInfo *rel, double rows)
+judging_price(const PricedIndex *index, double rows)
 {
+	const RelOptInfo *rel = index->rel;
 	double		uncached = 1 - Min((double) effective_cache_size / index->table_pages, 1);
 	double		share = Min(rows / Max(rel->tuples, 1), 1);
 	double		random_page;
@@ -469,17 +449,86 @@ judging_price(const PricedIndex *index, const RelOptInfo *rel, double rows)
 	return confirming_price(rows) +
 		   (uncached * rows + share * index->table_pages) * random_page +
 		   rel->baserestrictcost.startup +
-		   rows * (cpu_tuple_cost + rel->baserestrictcost.per_tuple);
+		   rows * (FETCH_OPERATORS * cpu_operator_cost + cpu_tuple_cost +
+				   rel->baserestrictcost.per_tuple);
+}
+
+/*
+ * The price of judging all rows in heap order, and of ranking those that pass
+ * (scan_judge.c).
+ */
+static double
+heap_order_price(const PricedIndex *index, double passing)
+{
+	const RelOptInfo *rel = index->rel;
+	double		pass = index->rows * passing;
+	double		sequential_page;
+
+	get_tablespace_page_costs(rel->reltablespace, NULL, &sequential_page);
+	return index->table_pages * sequential_page + rel->baserestrictcost.startup +
+		   index->rows * (HEAP_ORDER_OPERATORS * cpu_operator_cost + cpu_tuple_cost +
+						  rel->baserestrictcost.per_tuple) +
+		   reading_price(index, pass) + distances_price(index, pass, page_prices.compare);
+}
+
+/*
+ * The price of what follows the graph rounds of a scan that gathers rows, or
+ * stands in their place: exact passes, in which so many rows are judged.
+ */
+static double
+exact_stage_price(const PricedIndex *index, const NodeDemand *demand, double proposals,
+				  double needed, bool after_rounds)
+{
+	if (index->rel->baserestrictinfo != NIL && demand->within >= 1 &&
+		(after_rounds || needed * JUDGE_ROW_COST > index->rows))
+		return heap_order_price(index, demand->passing);
+	return exact_passes_price(index, proposals, scan_room_for(needed)) +
+		   judging_price(index, proposals);
+}
+
+/*
+ * The cost of gathering rows until as many have passed as are wanted: graph
+ * rounds as broad as the node foresees, or an exact pass (plan/gather.c), each
+ * weighted by the probability that the scan gets there.
+ */
+static double
+gather_price(const PricedIndex *index, const NodeDemand *demand)
+{
+	double		within = demand->within * index->rows;
+	double		needed = scan_rows_needed(demand->wanted, demand->passing);
+	double		first = scan_first_ef(demand->wanted, needed, index->ef);
+	double		proposals = Max(Min(demand->wanted / demand->passing, within), 1);
+	double		ef = Max(index->ef, first);
+	double		price = START_OPERATORS * cpu_operator_cost;
+	double		likely = 1;
+	GraphRounds rounds = {0};
+
+	if (first >= index->ef && is_too_broad(index, first))
+		return price + exact_stage_price(index, demand, proposals, needed, false);
+	do
+	{
+		double		before = rounds.price;
+
+		add_graph_round(index, &rounds, (uint32) ef);
+		price += likely * (rounds.price - before);
+		/* A round that goes beyond a threshold is the last. */
+		if (demand->within < 1 && rounds.ef > within)
+			return price + judging_price(index, proposals);
+		likely = chance_of_fewer(Min(ef, within), demand->wanted, demand->passing);
+		ef = foreseen_ef(demand, ef);
+	} while (likely > MIN_LIKELY && rounds.ef < within && !is_too_broad(index, ef));
+	return price + (1 - likely) * judging_price(index, proposals) +
+		   likely * exact_stage_price(index, demand, proposals, Max(ef, EXACT_NEXT_ROOM), true);
 }
 
 /*
  * The cost of the node's stream up to a number of proposed rows.
  */
 static double
-judged_stream_price(const PricedIndex *index, const RelOptInfo *rel, double rows)
+judged_stream_price(const PricedIndex *index, double rows)
 {
 	return stream_price(index, rows, scan_exact_room(EXACT_NEXT_ROOM)) +
-		   judging_price(index, rel, rows);
+		   judging_price(index, rows);
 }
 
 /*
@@ -524,16 +573,25 @@ gpuann_price(PlannerInfo *root, const PricedIndex *examined, const NodeDemand *d
 		double		begin = START_OPERATORS * cpu_operator_cost;
 		uint32		room = scan_exact_room(EXACT_NEXT_ROOM);
 
-		*startup = begin + exact_price(&index, room) + judging_price(&index, rel, first);
+		*startup = begin + exact_price(&index, room) + judging_price(&index, first);
 		*total =
-			begin + exact_passes_price(&index, within, room) + judging_price(&index, rel, within);
+			begin + exact_passes_price(&index, within, room) + judging_price(&index, within);
 	}
 	else if (demand->kind == DEMAND_BOUND && complete && !gpuann_exact)
 	{
-		double		proposals;
-		double		price = gather_price(&index, demand, &proposals);
+		double		proposals = Max(Min(demand->wanted * first, within), 1);
+		uint32		room = scan_exact_room(EXACT_NEXT_ROOM);
 
-		*startup = *total = price + judging_price(&index, rel, proposals);
+		*total = gather_price(&index, demand);
+		/*
+		 * A graph search by the CPU engine is charged for pages, an exact pass
+		 * is not: the two compare with other plans, and not with each other.
+		 */
+		if (index.server && index.paged)
+			*total = Min(*total,
+						 0.98 * (START_OPERATORS * cpu_operator_cost +
+								 exact_price(&index, room) + judging_price(&index, proposals)));
+		*startup = *total;
 	}
 	else
 	{
@@ -546,9 +604,49 @@ gpuann_price(PlannerInfo *root, const PricedIndex *examined, const NodeDemand *d
 															 : within;
 
 		wanted = Min(Max(wanted, 2 * first), within);
-		*startup = judged_stream_price(&index, rel, first);
-		*total = end_of_line(*startup, judged_stream_price(&index, rel, wanted), wanted / within);
+		*startup = judged_stream_price(&index, first);
+		*total = end_of_line(*startup, judged_stream_price(&index, wanted), wanted / within);
 	}
+}
+
+/*
+ * Where vectors are out of line the table looks small, and no other plan is
+ * charged for fetching the vectors of the rows that it compares. So that the
+ * prices can be compared, here no more pages are charged than the table has,
+ * and those of its rows at the price of a sequential scan.
+ */
+Cost
+gpuann_range_price(PlannerInfo *root, const PricedIndex *index, double rows, double loops)
+{
+	double		fetched = index_pages_fetched(rows * loops, index->rel->pages, index->pages, root);
+	bool		out_of_line = index->table_pages * BLCKSZ < index->rows * index->vector_bytes;
+	double		compare = ROW_OPERATORS * index->rows * cpu_operator_cost +
+		Min(index->pages, index->table_pages) * index->sequential_page / loops;
+
+	if (index->server)
+		compare = exact_price(index, rows);
+	return START_OPERATORS * cpu_operator_cost + compare +
+		   fetched * (out_of_line ? index->sequential_page : index->random_page) / loops +
+		   rows * (cpu_index_tuple_cost + cpu_tuple_cost);
+}
+
+bool
+gpuann_exact_is_near(const PricedIndex *examined)
+{
+	PricedIndex index = *examined;
+	GraphRounds rounds = {0};
+
+	/* A server's exact passes are not charged for pages. */
+	index.paged = index.paged && !index.server;
+	for (int i = 0; i < FEW_ROUNDS; i++)
+		add_graph_round(&index, &rounds, (uint32) index.ef << i);
+	return exact_price(&index, rounds.ef) <= rounds.price;
+}
+
+bool
+gpuann_is_readable(const PricedIndex *index)
+{
+	return index->readable;
 }
 
 /*

@@ -9,9 +9,6 @@
 
 #include "nodes/pathnodes.h"
 
-/* Operators that beginning a scan costs: metapage, end of the list, seeds. */
-#define START_OPERATORS	800
-
 /* What a query wants of a node, as far as the planner knows. */
 typedef enum DemandKind
 {
@@ -42,5 +39,18 @@ extern const PricedIndex *gpuann_examine(const IndexOptInfo *info);
  */
 extern void gpuann_price(PlannerInfo *root, const PricedIndex *index, const NodeDemand *demand,
 						 Cost *startup, Cost *total);
+
+/*
+ * The price of comparing all rows of an index and fetching `rows` of them, in
+ * each of `loops` scans; reading is paid for once.
+ */
+extern Cost gpuann_range_price(PlannerInfo *root, const PricedIndex *index, double rows,
+							   double loops);
+
+/* Whether comparing all rows costs no more than a few graph rounds. */
+extern bool gpuann_exact_is_near(const PricedIndex *index);
+
+/* Whether a scan would not fail at once, by the metapage. */
+extern bool gpuann_is_readable(const PricedIndex *index);
 
 #endif							/* GPUANN_COST_H */

@@ -9,53 +9,56 @@
 #include "base/handler.h"
 
 #include "access/relscan.h"
-#include "scan/scan.h"
-
-#if PG_VERSION_NUM >= 180000
-
 #include "commands/explain.h"
+#include "scan/scan.h"
+#if PG_VERSION_NUM >= 180000
 #include "commands/explain_format.h"
 #include "commands/explain_state.h"
 #include "nodes/execnodes.h"
+#endif
+
+void
+tell_text(const ScanReport *report, const char *word, const char *property, const char *text)
+{
+	if (report->es != NULL)
+		ExplainPropertyText(property, text, report->es);
+	else
+		appendStringInfo(report->line, " %s=%s", word, text);
+}
+
+void
+tell_number(const ScanReport *report, const char *word, const char *property, const char *unit,
+			uint64 number)
+{
+	if (report->es != NULL)
+		ExplainPropertyUInteger(property, unit, number, report->es);
+	else
+		appendStringInfo(report->line, " %s=" UINT64_FORMAT "%s", word, number,
+						 unit != NULL ? unit : "");
+}
+
+#if PG_VERSION_NUM >= 180000
 
 static explain_per_node_hook_type prev_explain_node = NULL;
 
-/* One line, for text formats. */
+/* How a scan went. */
 static void
-explain_text(const LastScan *stats, ExplainState *es)
+report_scan(const LastScan *stats, const ScanReport *report)
 {
 	const ScanTally *tally = &stats->tally;
 
-	ExplainIndentText(es);
-	appendStringInfo(es->str, "Gpuann: path=%s", last_scan_path(stats));
-	if (tally->server)
-		appendStringInfo(es->str, " engine=%s batch=%u", stats->engine, stats->batch);
-	appendStringInfo(
-		es->str, " visited=" UINT64_FORMAT " pending=" UINT64_FORMAT " dropped=%u continuations=%u",
-		stats->visited, stats->pending, tally->dropped, tally->continuations);
-	if (tally->why != FALLBACK_NONE)
-		appendStringInfo(es->str, " fallback=%s", fallback_reason_name(tally->why));
-	appendStringInfoChar(es->str, '\n');
-}
-
-/* The same as properties, for other formats. */
-static void
-index_scan_properties(const LastScan *stats, ExplainState *es)
-{
-	const ScanTally *tally = &stats->tally;
-
-	ExplainPropertyText("Gpuann Path", last_scan_path(stats), es);
+	tell_text(report, "path", "Gpuann Path", last_scan_path(stats));
 	if (tally->server)
 	{
-		ExplainPropertyText("Gpuann Engine", stats->engine, es);
-		ExplainPropertyUInteger("Gpuann Batch", NULL, stats->batch, es);
+		tell_text(report, "engine", "Gpuann Engine", stats->engine);
+		tell_number(report, "batch", "Gpuann Batch", NULL, stats->batch);
 	}
-	ExplainPropertyUInteger("Gpuann Visited", NULL, stats->visited, es);
-	ExplainPropertyUInteger("Gpuann Pending", NULL, stats->pending, es);
-	ExplainPropertyUInteger("Gpuann Dropped", NULL, tally->dropped, es);
-	ExplainPropertyUInteger("Gpuann Continuations", NULL, tally->continuations, es);
+	tell_number(report, "visited", "Gpuann Visited", NULL, stats->visited);
+	tell_number(report, "pending", "Gpuann Pending", NULL, stats->pending);
+	tell_number(report, "dropped", "Gpuann Dropped", NULL, tally->dropped);
+	tell_number(report, "continuations", "Gpuann Continuations", NULL, tally->continuations);
 	if (tally->why != FALLBACK_NONE)
-		ExplainPropertyText("Gpuann Fallback", fallback_reason_name(tally->why), es);
+		tell_text(report, "fallback", "Gpuann Fallback", fallback_reason_name(tally->why));
 }
 
 static void
@@ -76,9 +79,14 @@ gpuann_explain_node(PlanState *planstate, List *ancestors, const char *relations
 	if (!scan->stats.any)
 		return;
 	if (es->format == EXPLAIN_FORMAT_TEXT)
-		explain_text(&scan->stats, es);
+	{
+		ExplainIndentText(es);
+		appendStringInfoString(es->str, "Gpuann:");
+		report_scan(&scan->stats, &(ScanReport){.line = es->str});
+		appendStringInfoChar(es->str, '\n');
+	}
 	else
-		index_scan_properties(&scan->stats, es);
+		report_scan(&scan->stats, &(ScanReport){.es = es});
 }
 
 void

@@ -398,6 +398,18 @@ last_scan_path(const LastScan *stats)
 	return stats->exact ? "exact" : stats->tally.server ? "server" : "pages";
 }
 
+/* Where a scan's figures go: a line for a person, or properties of a node. */
+typedef struct ScanReport
+{
+	struct ExplainState *es;	/* NULL: */
+	StringInfo	line;			/* each after a space */
+} ScanReport;
+
+extern void tell_text(const ScanReport *report, const char *word, const char *property,
+					  const char *text);
+extern void tell_number(const ScanReport *report, const char *word, const char *property,
+						const char *unit, uint64 number);
+
 /*
  * Ask for the graph round that was set up: the server if it is to be asked,
  * else pages.

@@ -126,11 +126,13 @@ search_graph(QueryTask *task, CpuWorker *worker, GraphAnswer *answer)
 	GraphQuery	query = {0};
 	EngineStatus status;
 
+	/*
+	 * Results are measured once more at the end: a slot may have been
+	 * overwritten after its distance was computed and before its version was
+	 * read with its row.
+	 */
 	if (in->reference)
-	{
 		access.walk_distances = query_access_exact;
-		access.exact_distances = NULL;
-	}
 	else if (tried == ENGINE_SEEDS_TRIED)
 		access.seed_list = query_access_seed_list;
 	if (in->has_beyond || in->exclude != NULL || in->filter != NULL)

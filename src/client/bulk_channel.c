@@ -277,8 +277,12 @@ shmem_leave_slot(void)
 void
 shmem_leave(void)
 {
+	int			slot = shmem_my_slot();
+
 	shmem_leave_slot();
-	client_set_release_all();
+	/* The server frees the sets of rows that no word of a payload names. */
+	for (int i = 0; i < REQUEST_SETS && slot >= 0; i++)
+		atomic_store(&shared_payload((uint32) slot)->sets[i], 0);
 	for (int i = 0; i < MAX_CHANNELS; i++)
 	{
 		if (channel_held[i])

@@ -114,9 +114,6 @@ extern FallbackReason client_set_send(MirrorRef mirror, uint32 slots, uint64 cou
  */
 extern void client_set_release(SetName *set);
 
-/* Release all sets of this process, as it exits. */
-extern void client_set_release_all(void);
-
 /* ---- client.c, for row_set.c ---- */
 
 /* Whether the server can be asked now; sets its epoch. */

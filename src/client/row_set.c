@@ -63,23 +63,11 @@ client_set_release(SetName *set)
 
 	if (set->id == 0)
 		return;
-	/*
-	 * At exit the slot may be gone: client_set_release_all() has been called
-	 * before.
-	 */
+	/* At exit the slot may be gone: shmem_leave() has cleared its words. */
 	if (slot >= 0)
 		atomic_store(&shared_payload((uint32) slot)->sets[i], 0);
 	place_used[i] = false;
 	*set = (SetName) {0};
-}
-
-void
-client_set_release_all(void)
-{
-	int			slot = shmem_my_slot();
-
-	for (uint32 i = 0; i < REQUEST_SETS && slot >= 0; i++)
-		atomic_store(&shared_payload((uint32) slot)->sets[i], 0);
 }
 
 /* Whether a slot is left, which *slot is set to. */

@@ -371,10 +371,10 @@ extern void scan_rank_passing(GpuannScan *scan, const ExactRange *range, PageAns
 
 /*
  * The set that the server ranks in place of the pages, which it is sent when it
- * is first asked for; NULL: none passed, or the server does not take it, and
- * the scan stays with the pages.
+ * is first asked for. *set is NULL where none passed, or the server does not
+ * take it, for the reason returned: then the scan stays with the pages.
  */
-extern const SetName *scan_passing_set(GpuannScan *scan);
+extern FallbackReason scan_passing_set(GpuannScan *scan, const SetName **set);
 
 /* Keep those of some slots, ascending, that passed; returns how many. */
 extern uint32 scan_keep_passing(GpuannScan *scan, uint32 *slots, uint32 count);

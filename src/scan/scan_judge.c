@@ -342,11 +342,11 @@ next_passing_slots(void *state, uint32 *slots, uint32 most)
 	return count;
 }
 
-const SetName *
-scan_passing_set(GpuannScan *scan)
+FallbackReason
+scan_passing_set(GpuannScan *scan, const SetName **set)
 {
 	PassingSlots *passing = scan->passing;
-	FallbackReason why;
+	FallbackReason why = FALLBACK_NONE;
 
 	if (!passing->sent && passing->count > 0)
 	{
@@ -354,10 +354,9 @@ scan_passing_set(GpuannScan *scan)
 		rescan_passing(passing);
 		why = client_set_send(scan->mirror, scan->bounds.next_fresh, passing->count,
 							  next_passing_slots, passing, &passing->set);
-		if (why != FALLBACK_NONE)
-			source_leave_server(scan, why);
 	}
-	return passing->set.id != 0 ? &passing->set : NULL;
+	*set = passing->set.id != 0 ? &passing->set : NULL;
+	return why;
 }
 
 uint32

@@ -266,7 +266,7 @@ static bool
 ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range,
 		   ScanAnswer *answer)
 {
-	const SetName *set = scan->passing != NULL ? scan_passing_set(scan) : NULL;
+	const SetName *set = NULL;
 	ServerQuery query = {
 		.vector = scan->query.vector, .vector_bytes = scan->format->vector_bytes, .method = method,
 		.k = range->room, .ef = ef, .beyond = range->beyond
@@ -278,10 +278,15 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	uint32		lists;
 	bool		full;
 
-	if (scan->passing != NULL && set == NULL)
-		return false;
-	if (set != NULL)
+	if (scan->passing != NULL)
+	{
+		why = scan_passing_set(scan, &set);
+		if (why != FALLBACK_NONE)
+			source_leave_server(scan, why);
+		if (set == NULL)
+			return false;
 		query.set = *set;
+	}
 	source_plan_query(scan->query.index, scan->format, &query, &lists);
 	if (!take_first_answer(scan, &query, &server, &changes))
 		why = client_search(scan->mirror, &query, &server);

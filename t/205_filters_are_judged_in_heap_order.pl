@@ -144,6 +144,10 @@ kill 'STOP', $worker;
 $node->safe_psql('postgres', "UPDATE items SET v = vec(id + 500, $dims) WHERE id % 1999 = 1 OR id % 30 = 0; INSERT INTO items SELECT i, vec(100007, $dims), 5 FROM generate_series(19991, 19991) i");
 served_rows('the mirror is behind', qw(few one));
 is(ranked_by($filters{few}, $strict), 'server', 'the mirror is behind: ranked by the server');
+# The only row that passes has the slot of one that the mirror still has.
+my $single = nearest('id % 5999 = 5003', 10);
+$node->safe_psql('postgres', $_) foreach 'DELETE FROM items WHERE id = 5003', 'VACUUM (INDEX_CLEANUP ON) items', "INSERT INTO items SELECT 5003, vec(9, $dims), 6";
+is($node->safe_psql('postgres', "$served $single"), '5003|6', 'the mirror is behind: a slot that is used again');
 kill 'CONT', $worker;
 mirror_is_ready();
 served_rows('the mirror has caught up', qw(few one));

@@ -79,8 +79,9 @@ count_until(const SearchResult *results, uint32 count, const SearchResult *bound
 }
 
 /*
- * Merge two ordered answers, each slot once, at most room. A full answer does
- * not cover rows after its last, so the merged one ends there.
+ * Merge two ordered answers, each row once, at most room. A full answer does
+ * not cover rows after its last, so the merged one ends there. A mirror that is
+ * behind may name the row that a slot had before: then both are proposed.
  */
 static void
 source_merge(const ServerAnswer *server, bool server_full, const PageAnswer *pending, uint32 room,
@@ -105,8 +106,9 @@ source_merge(const ServerAnswer *server, bool server_full, const PageAnswer *pen
 	{
 		bool		first = j >= nb || (i < na && result_before(&a[i], &b[j]));
 		const SearchResult *next = first ? &a[i++] : &b[j++];
+		const SearchResult *last = answer->count > 0 ? &answer->results[answer->count - 1] : NULL;
 
-		if (answer->count == 0 || answer->results[answer->count - 1].slot != next->slot)
+		if (last == NULL || last->slot != next->slot || last->version != next->version)
 			answer->results[answer->count++] = *next;
 	}
 	answer->more = server_full || pending->more || i < na || j < nb;

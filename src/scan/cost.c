@@ -57,7 +57,7 @@ static const StepPrices page_prices = {.expand = 6, .visit = 5, .compare = 5};
  * by its time alone.
  */
 static const StepPrices cpu_prices = {
-	.round_trip = 2000, .expand = 4, .visit = 3, .compare = 15, .result = 16};
+	.round_trip = 2000, .expand = 4, .visit = 3, .compare = 15, .result = 8};
 /*
  * A lone search of 1M x 128 takes an H200 63 us, and 0.7 us for each further
  * ef; comparing all of them 217 us, of 1M x 768 928 us.

@@ -148,6 +148,12 @@ is(ranked_by($filters{few}, $strict), 'server', 'the mirror is behind: ranked by
 my $single = nearest('id % 5999 = 5003', 10);
 $node->safe_psql('postgres', $_) foreach 'DELETE FROM items WHERE id = 5003', 'VACUUM (INDEX_CLEANUP ON) items', "INSERT INTO items SELECT 5003, vec(9, $dims), 6";
 is($node->safe_psql('postgres', "$served $single"), '5003|6', 'the mirror is behind: a slot that is used again');
+# A plain index scan has the old row in each of its rounds, too late in the second; the slot's own row is one of the farthest.
+my ($near) = $node->safe_psql('postgres', "$theirs SELECT id FROM items ORDER BY v <-> '$query' LIMIT 1 OFFSET 1");
+my ($far) = $node->safe_psql('postgres', "$theirs SELECT v FROM items ORDER BY v <-> '$query' DESC LIMIT 1 OFFSET 50");
+$node->safe_psql('postgres', $_) foreach "DELETE FROM items WHERE id = $near", 'VACUUM (INDEX_CLEANUP ON) items', "INSERT INTO items VALUES (19992, '$far')";
+like($node->safe_psql('postgres', "$served SET gpuann.plan_node = off; SELECT id FROM items ORDER BY v <-> '$query'"), qr/^19992$/m,
+	'... and a plain index scan of all rows');
 kill 'CONT', $worker;
 mirror_is_ready();
 served_rows('the mirror has caught up', qw(few one));

@@ -282,25 +282,6 @@ comes_in_order(const GpuannScan *scan)
 }
 
 /*
- * Whether an answer is to be emitted now, if its row is there.
- */
-static bool
-is_wanted(GpuannScan *scan, const SearchResult *result)
-{
-	if (scan->emitted != NULL && slot_set_has(scan->emitted, result->slot))
-		return false;
-	if (!comes_in_order(scan) || scan->kind == SCAN_AS_FOUND || scan->kind == SCAN_GATHER)
-		return true;
-	if (!scan->last.set || result->distance >= scan->last.distance)
-		return true;
-	/* Found too late: dropped, once. */
-	scan->stats.tally.dropped++;
-	if (scan->stage != STAGE_RANGE)
-		slot_set_add(scan->emitted, result->slot);
-	return false;
-}
-
-/*
  * Judge a result by the node record of its slot, whose page is locked.
  *
  * A mirror lags a little, so it may name a row that has died since: the row is
@@ -346,6 +327,30 @@ read_record(const GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 	if (verdict == ANSWER_GOOD && !ItemPointerIsValid(tid))
 		report_corrupt(scan->query.index, block, "a live slot has no row");
 	return verdict;
+}
+
+/*
+ * Whether an answer is to be emitted now, if its row is there.
+ */
+static bool
+is_wanted(GpuannScan *scan, const SearchResult *result)
+{
+	ItemPointerData tid;
+
+	if (scan->emitted != NULL && slot_set_has(scan->emitted, result->slot))
+		return false;
+	if (!comes_in_order(scan) || scan->kind == SCAN_AS_FOUND || scan->kind == SCAN_GATHER)
+		return true;
+	if (!scan->last.set || result->distance >= scan->last.distance)
+		return true;
+	/*
+	 * Found too late: dropped, once. Of a row that is not there any more the
+	 * slot may have another one by now, which is not too late.
+	 */
+	scan->stats.tally.dropped++;
+	if (scan->stage != STAGE_RANGE && read_record(scan, result, &tid) == ANSWER_GOOD)
+		slot_set_add(scan->emitted, result->slot);
+	return false;
 }
 
 /*

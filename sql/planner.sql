@@ -164,5 +164,22 @@ EXECUTE beside;
 RESET ALL;
 DEALLOCATE beside;
 
-DROP TABLE t, tiny, wide, parts, parent, child, outers;
-DROP FUNCTION reads;
+-- each part of a table is sampled, for their rows may be unlike each other
+CREATE FUNCTION rows_planned(query text) RETURNS float8 LANGUAGE plpgsql AS $$
+DECLARE plan json;
+BEGIN
+	EXECUTE 'EXPLAIN (FORMAT json) ' || query INTO plan;
+	RETURN plan -> 0 -> 'Plan' ->> 'Plan Rows';
+END $$;
+CREATE TABLE unlike (id integer, val vector(3)) PARTITION BY RANGE (id);
+CREATE TABLE unlike_far PARTITION OF unlike FOR VALUES FROM (0) TO (1000);
+CREATE TABLE unlike_near PARTITION OF unlike FOR VALUES FROM (1000) TO (2000);
+INSERT INTO unlike SELECT i, ARRAY[CASE WHEN i < 1000 THEN 1000 ELSE 0 END + i % 7, i % 11, i % 13] FROM generate_series(0, 1999) i;
+CREATE INDEX ON unlike USING gpuann (val vector_l2_ops);
+ANALYZE unlike;
+SET enable_seqscan = off;
+SELECT rows_planned($$SELECT id FROM unlike WHERE val <-> '[0,0,0]' < 50$$) BETWEEN 500 AND 1500 AS planned;
+RESET ALL;
+
+DROP TABLE t, tiny, wide, parts, parent, child, outers, unlike;
+DROP FUNCTION reads, rows_planned;

@@ -8,9 +8,9 @@
  * beyond it is inferred from its nearest rows: near a point the rows within a
  * distance grow as a power of it, whose exponent these tell (Hill's estimator).
  *
- * A sample costs as much as a short search, so there is one for a distance and
- * a limit: the parts of a partitioned table have the share of those that are
- * planned first.
+ * A sample costs as much as a short search, so there is a large one for a
+ * distance and a limit. Of the parts of a partitioned table, those that are
+ * planned later have a small one, whose share counts as much as that of all.
  */
 #include "plan/plan.h"
 
@@ -25,6 +25,7 @@
 #include "utils/lsyscache.h"
 
 #define SAMPLES			100
+#define FEW_SAMPLES		10		/* of a part where others have been sampled */
 #define UNKNOWN_QUERIES	5		/* sampled vectors that stand for a query not known */
 #define NEAREST			10		/* distances that tell the power */
 #define ENOUGH			5		/* from this many within the limit on they are counted */
@@ -41,15 +42,16 @@ typedef struct Samples
 } Samples;
 
 /*
- * Read live vectors from all over an index: those that can be read.
+ * Read live vectors from all over an index, at most `most`: those that can be
+ * read.
  */
 static void
-read_samples(Relation index, const IndexFormat *format, Samples *samples)
+read_samples(Relation index, const IndexFormat *format, uint32 most, Samples *samples)
 {
 	const GpuannTypeInfo *type = gpuann_type_info(index);
 	BlockNumber blocks = RelationGetNumberOfBlocks(index);
 	uint32		slots = slots_of_file(format, blocks);
-	uint32		count = Min(slots, SAMPLES);
+	uint32		count = Min(slots, most);
 
 	for (uint32 i = 0; i < count; i++)
 	{
@@ -164,7 +166,7 @@ known_query(PlannerInfo *root, const GpuannTypeInfo *type, uint32 dims, const Op
  */
 static uint32
 share_of_samples(PlannerInfo *root, Relation index, const OpExpr *distance, double limit,
-				 double *share)
+				 uint32 most, double *share)
 {
 	const IndexFormat *format = peek_format(index);
 	Samples		samples = {.collation = distance->inputcollid};
@@ -176,7 +178,7 @@ share_of_samples(PlannerInfo *root, Relation index, const OpExpr *distance, doub
 	if (format == NULL)
 		return 0;
 	fmgr_info(get_opcode(distance->opno), &samples.operator_call);
-	read_samples(index, format, &samples);
+	read_samples(index, format, most, &samples);
 	*share = 0;
 	if (samples.count == 0)
 		return 0;
@@ -194,14 +196,15 @@ share_of_samples(PlannerInfo *root, Relation index, const OpExpr *distance, doub
 }
 
 /*
- * What a planning has sampled for a distance and a limit: of one table, or of
- * the first parts of a partitioned one.
+ * What a planning has sampled for a distance and a limit: of one index, or
+ * (InvalidOid) of a table or of the first parts of a partitioned one.
  */
 typedef struct SampledShare
 {
 	const PlannerInfo *root;	/* the query level */
 	OpExpr	   *distance;		/* as if parts were the whole */
 	double		limit;
+	Oid			index;
 	double		share;
 	uint32		samples;
 } SampledShare;
@@ -212,7 +215,8 @@ typedef struct SampledShare
  * a share that is not its own.
  */
 static SampledShare *
-sampled_share(PlannerInfo *root, const RelOptInfo *rel, const OpExpr *distance, double limit)
+sampled_share(PlannerInfo *root, const RelOptInfo *rel, const OpExpr *distance, double limit,
+			  Oid index)
 {
 	Planning   *planning = planning_of(root);
 	OpExpr	   *of_whole = copyObject(unconstify(OpExpr *, distance));
@@ -225,13 +229,15 @@ sampled_share(PlannerInfo *root, const RelOptInfo *rel, const OpExpr *distance, 
 	foreach(cell, planning->shares)
 	{
 		entry = lfirst(cell);
-		if (entry->root == root && entry->limit == limit && equal(entry->distance, of_whole))
+		if (entry->root == root && entry->index == index && float8_eq(entry->limit, limit) &&
+			equal(entry->distance, of_whole))
 			return entry;
 	}
 	entry = palloc0(sizeof(SampledShare));
 	entry->root = root;
 	entry->distance = of_whole;
 	entry->limit = limit;
+	entry->index = index;
 	planning->shares = lappend(planning->shares, entry);
 	return entry;
 }
@@ -243,30 +249,39 @@ double
 threshold_share(PlannerInfo *root, const IndexOptInfo *info, const OpExpr *distance,
 				List *thresholds)
 {
-	SampledShare *known;
+	SampledShare *whole;
+	SampledShare *own;
+	MemoryContext memory;
+	MemoryContext old;
+	Relation	index;
 	double		limit = 0;
+	uint32		most;
 
 	if (!known_limit(root, thresholds, &limit))
 		return UNKNOWN_SHARE;
-	known = sampled_share(root, info->rel, distance, limit);
-	if (known->samples < SAMPLES / 2)
+	own = sampled_share(root, info->rel, distance, limit, info->indexoid);
+	if (own->samples > 0)
+		return own->share;
+	whole = sampled_share(root, info->rel, distance, limit, InvalidOid);
+	most = whole->samples < SAMPLES / 2 ? SAMPLES : FEW_SAMPLES;
+	memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann sample", ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(memory);
+	index = index_open(info->indexoid, NoLock);
+	own->samples = share_of_samples(root, index, distance, limit, most, &own->share);
+	index_close(index, NoLock);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(memory);
+	if (own->samples == 0)
+		return whole->samples > 0 ? whole->share : UNKNOWN_SHARE;
+	if (most == FEW_SAMPLES)
+		own->share = (own->share + whole->share) / 2;
+	else
 	{
-		MemoryContext memory =
-			AllocSetContextCreate(CurrentMemoryContext, "gpuann sample", ALLOCSET_DEFAULT_SIZES);
-		MemoryContext old = MemoryContextSwitchTo(memory);
-		Relation	index = index_open(info->indexoid, NoLock);
-		double		share;
-		uint32		count = share_of_samples(root, index, distance, limit, &share);
-
-		if (count > 0)
-			known->share =
-				(known->share * known->samples + share * count) / (known->samples + count);
-		known->samples += count;
-		index_close(index, NoLock);
-		MemoryContextSwitchTo(old);
-		MemoryContextDelete(memory);
+		whole->share = (whole->share * whole->samples + own->share * own->samples) /
+					   (whole->samples + own->samples);
+		whole->samples += own->samples;
 	}
-	return known->samples > 0 ? known->share : UNKNOWN_SHARE;
+	return own->share;
 }
 
 /*

@@ -192,7 +192,7 @@ test_pending(void)
 #ifdef EMULATED
 
 /*
- * Let one call to the device, after so many others, run out of memory. Up to it
+ * Let the call to the device after `calls` others run out of memory. Until then
  * the device is late, so that memory freed too early is still in use.
  */
 static void

@@ -8,7 +8,6 @@
  */
 #include "base/base.h"
 
-#include "client/client.h"
 #include "client/shmem.h"
 
 #include "miscadmin.h"

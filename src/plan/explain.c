@@ -106,7 +106,8 @@ report_scan(const GpuannNode *node, const ScanReport *report)
 	if (stats->heap_order > 0)
 	{
 		tell_number(report, "in_heap_order", "Gpuann In Heap Order", NULL, stats->heap_order);
-		tell_text(report, "ranked_by", "Gpuann Ranked By", stats->server_ranked ? "server" : "pages");
+		tell_text(report, "ranked_by", "Gpuann Ranked By",
+				  stats->server_ranked ? "server" : "pages");
 	}
 	if (stats->probes > 0)
 		tell_number(report, "probes", "Gpuann Probes", NULL, stats->probes);

@@ -275,8 +275,9 @@ extern void threshold_read_limit(List *limit, Threshold *threshold);
 /* ---- sample.c ---- */
 
 /*
- * The share of an index's rows that thresholds of a distance let pass: for the
- * parts of a partitioned table one share, sampled once in a planning.
+ * The share of an index's rows that thresholds of a distance let pass. Of the
+ * parts of a partitioned table those planned later are sampled less, and have
+ * the mean of their own share and that of the first.
  */
 extern double threshold_share(PlannerInfo *root, const IndexOptInfo *index,
 							  const OpExpr *distance, List *thresholds);

@@ -196,17 +196,19 @@ share_of_samples(PlannerInfo *root, Relation index, const OpExpr *distance, doub
 }
 
 /*
- * What a planning has sampled for a distance and a limit: of one index, or
- * (InvalidOid) of a table or of the first parts of a partitioned one.
+ * What a planning has sampled for a distance and a limit: of one table, or of
+ * the first parts of a partitioned one; and of the index that came last, for
+ * which there may be several paths.
  */
 typedef struct SampledShare
 {
 	const PlannerInfo *root;	/* the query level */
 	OpExpr	   *distance;		/* as if parts were the whole */
 	double		limit;
-	Oid			index;
 	double		share;
 	uint32		samples;
+	Oid			index;
+	double		index_share;
 } SampledShare;
 
 /*
@@ -215,8 +217,7 @@ typedef struct SampledShare
  * a share that is not its own.
  */
 static SampledShare *
-sampled_share(PlannerInfo *root, const RelOptInfo *rel, const OpExpr *distance, double limit,
-			  Oid index)
+sampled_share(PlannerInfo *root, const RelOptInfo *rel, const OpExpr *distance, double limit)
 {
 	Planning   *planning = planning_of(root);
 	OpExpr	   *of_whole = copyObject(unconstify(OpExpr *, distance));
@@ -229,7 +230,7 @@ sampled_share(PlannerInfo *root, const RelOptInfo *rel, const OpExpr *distance, 
 	foreach(cell, planning->shares)
 	{
 		entry = lfirst(cell);
-		if (entry->root == root && entry->index == index && float8_eq(entry->limit, limit) &&
+		if (entry->root == root && float8_eq(entry->limit, limit) &&
 			equal(entry->distance, of_whole))
 			return entry;
 	}
@@ -237,7 +238,6 @@ sampled_share(PlannerInfo *root, const RelOptInfo *rel, const OpExpr *distance, 
 	entry->root = root;
 	entry->distance = of_whole;
 	entry->limit = limit;
-	entry->index = index;
 	planning->shares = lappend(planning->shares, entry);
 	return entry;
 }
@@ -249,39 +249,40 @@ double
 threshold_share(PlannerInfo *root, const IndexOptInfo *info, const OpExpr *distance,
 				List *thresholds)
 {
-	SampledShare *whole;
-	SampledShare *own;
+	SampledShare *known;
 	MemoryContext memory;
 	MemoryContext old;
 	Relation	index;
 	double		limit = 0;
+	double		share;
 	uint32		most;
+	uint32		count;
 
 	if (!known_limit(root, thresholds, &limit))
 		return UNKNOWN_SHARE;
-	own = sampled_share(root, info->rel, distance, limit, info->indexoid);
-	if (own->samples > 0)
-		return own->share;
-	whole = sampled_share(root, info->rel, distance, limit, InvalidOid);
-	most = whole->samples < SAMPLES / 2 ? SAMPLES : FEW_SAMPLES;
+	known = sampled_share(root, info->rel, distance, limit);
+	if (known->index == info->indexoid)
+		return known->index_share;
+	most = known->samples < SAMPLES / 2 ? SAMPLES : FEW_SAMPLES;
 	memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann sample", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(memory);
 	index = index_open(info->indexoid, NoLock);
-	own->samples = share_of_samples(root, index, distance, limit, most, &own->share);
+	count = share_of_samples(root, index, distance, limit, most, &share);
 	index_close(index, NoLock);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(memory);
-	if (own->samples == 0)
-		return whole->samples > 0 ? whole->share : UNKNOWN_SHARE;
+	if (count == 0)
+		return known->samples > 0 ? known->share : UNKNOWN_SHARE;
+	known->index = info->indexoid;
+	known->index_share = share;
 	if (most == FEW_SAMPLES)
-		own->share = (own->share + whole->share) / 2;
+		known->index_share = (share + known->share) / 2;
 	else
 	{
-		whole->share = (whole->share * whole->samples + own->share * own->samples) /
-					   (whole->samples + own->samples);
-		whole->samples += own->samples;
+		known->share = (known->share * known->samples + share * count) / (known->samples + count);
+		known->samples += count;
 	}
-	return own->share;
+	return known->index_share;
 }
 
 /*

@@ -473,7 +473,7 @@ heap_order_price(const PricedIndex *index, double passing)
 
 /*
  * The price of what follows the graph rounds of a scan that gathers rows, or
- * stands in their place: exact passes, in which so many rows are judged.
+ * stands in their place: exact passes, in which `proposals` rows are judged.
  */
 static double
 exact_stage_price(const PricedIndex *index, const NodeDemand *demand, double proposals,

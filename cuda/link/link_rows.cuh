@@ -445,18 +445,40 @@ has_entry(const LinkEntry *entries, uint32_t count, uint32_t slot)
 }
 
 /*
+ * What distances between stored rows take of a mirror. A routine that is called
+ * takes this by value: a reference to the mirror, or to the row that is opened,
+ * would put all of it into local memory, for its caller too.
+ */
+struct MeasuredRows
+{
+	const unsigned char *vectors;
+	const double *norms;
+	uint32_t stride;
+	Metric metric;
+};
+
+/*
  * Whether a newcomer has the vector of one of the neighbours that a lane asks
- * for. One warp.
+ * for. `names` is as in OpenedRow. One warp.
  */
 template <typename T, int TERM>
 __device__ static CALLED bool
-is_like_asked(const MirrorView &mirror, const OpenedRow &row, LinkEntry entry,
-			  const LinkEntry *asked, uint32_t ask)
+is_like_asked(MeasuredRows rows, const uint32_t *names, uint32_t newcomer, const LinkEntry *asked,
+			  uint32_t ask)
 {
+	MirrorView mirror = {};
+
+	mirror.vectors = rows.vectors;
+	mirror.norms = rows.norms;
+	mirror.stride = rows.stride;
+	mirror.metric = rows.metric;
 	for (; ask != 0; ask &= ask - 1)
-		if (are_copies<T, TERM>(mirror, row_slot(row, entry),
-								row_slot(row, asked[__ffs((int) ask) - 1])))
+	{
+		uint32_t name = link_slot(asked[__ffs((int) ask) - 1]);
+
+		if (are_copies<T, TERM>(mirror, newcomer, names == NULL ? name : names[name]))
 			return true;
+	}
 	return false;
 }
 
@@ -480,10 +502,15 @@ has_like(const MirrorView &mirror, const OpenedRow &row, LinkEntry entry)
 		uint32_t fill = __ballot_sync(
 			FULL_WARP, i < row.nfill && link_key_of(row.fill[i]) == link_key_of(entry));
 
-		if ((kept | fill) != 0 &&
-			(is_like_asked<T, TERM>(mirror, row, entry, row.kept + base, kept) ||
-			 is_like_asked<T, TERM>(mirror, row, entry, row.fill + base, fill)))
-			return true;
+		if ((kept | fill) != 0)
+		{
+			MeasuredRows rows = {mirror.vectors, mirror.norms, mirror.stride, mirror.metric};
+			uint32_t newcomer = row_slot(row, entry);
+
+			if (is_like_asked<T, TERM>(rows, row.names, newcomer, row.kept + base, kept) ||
+				is_like_asked<T, TERM>(rows, row.names, newcomer, row.fill + base, fill))
+				return true;
+		}
 	}
 	return false;
 }

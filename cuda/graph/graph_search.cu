@@ -135,11 +135,11 @@ __launch_bounds__(THREADS, By::BLOCKS) graph_search_kernel(const MirrorView mirr
 	{
 		shared.walk.found[0] = shared.walk.found[1] = shared.walk.fresh = shared.walk.most = 0;
 		shared.walk.open_from = shared.walk.gathered = 0;
+		shared.walk.part = WALK_PLAIN;
 	}
 	__syncthreads();
 	graph.walk.ef = asked.ef;
 	graph.walk.room = By::MEASURE == MEASURE_EXACT ? ~0u : asked.ef;
-	graph.walk.part = WALK_PLAIN;
 	graph.apart = asked.has_admitted || asked.has_beyond;
 	query.codes = (const uint4 *) codes;
 	query.vector =

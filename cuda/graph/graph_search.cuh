@@ -633,7 +633,7 @@ graph_walk_all(const MirrorView &mirror, const BatchView &batch, const GraphLayo
 		__syncthreads();
 		if (graph->apart)
 			merge_apart<T, TERM>(mirror, graph, shared, query.vector);
-		if (walk->part == WALK_DISTINCT && !parents.pivots)
+		if (shared->walk.part == WALK_DISTINCT && !parents.pivots)
 			drop_copies(compared_rows<By>(mirror), walk->list, walk->count, walk->candidates,
 						&shared->walk.found[walk->round & 1]);
 		merge_candidates(walk, &shared->walk, parents,

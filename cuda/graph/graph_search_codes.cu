@@ -78,7 +78,7 @@ walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &
 		codes_expand<TERM, TEAM, ROWS, ROTATED>(mirror, layout, *walk, shared, query, parents,
 												total);
 		__syncthreads();
-		if (walk->part == WALK_DISTINCT && !parents.pivots)
+		if (shared->part == WALK_DISTINCT && !parents.pivots)
 			drop_copies(coded_rows(mirror), walk->list, walk->count, walk->candidates,
 						&shared->found[walk->round & 1]);
 		merge_round(walk, shared, parents);
@@ -139,11 +139,11 @@ __launch_bounds__(THREADS_MAX, 1) walk_kernel(const MirrorView mirror, const Bat
 	{
 		shared.found[0] = shared.found[1] = shared.fresh = shared.most = 0;
 		shared.open_from = shared.gathered = 0;
+		shared.part = WALK_PLAIN;
 	}
 	query = load_query<T>(mirror, batch.vectors + (size_t) blockIdx.x * mirror.stride,
 						  (float *) memory, &shared.norm);
 	walk.ef = walk.room = asked.ef;
-	walk.part = WALK_PLAIN;
 	if constexpr (ROTATED)
 	{
 		/* rotation uses the memory of list and visited set as scratch */

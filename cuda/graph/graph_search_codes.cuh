@@ -33,6 +33,14 @@ struct WalkLayout
 				    * it */
 };
 
+/* Parts of a walk; see equal_rows.cuh. */
+enum WalkPart
+{
+	WALK_PLAIN,	   /* without regard to duplicates */
+	WALK_DISTINCT, /* restarted, excluding duplicates */
+	WALK_COPIES	   /* continued, admitting duplicates of the nearest */
+};
+
 /* A block's shared variables besides the large arrays. */
 struct WalkShared
 {
@@ -46,14 +54,7 @@ struct WalkShared
 	uint32_t entered;
 	uint32_t live;
 	uint32_t most; /* maximum of the query's elements, as the bits of a float */
-};
-
-/* Parts of a walk; see equal_rows.cuh. */
-enum WalkPart
-{
-	WALK_PLAIN,	   /* without regard to duplicates */
-	WALK_DISTINCT, /* restarted, excluding duplicates */
-	WALK_COPIES	   /* continued, admitting duplicates of the nearest */
+	WalkPart part; /* here and not in registers, which bound how many walks an SM holds */
 };
 
 /*
@@ -72,7 +73,6 @@ struct WalkOf
 	uint32_t count;	 /* entries in the list */
 	uint32_t ef;
 	uint32_t room; /* capacity of the list: ef, except in reference mode */
-	WalkPart part;
 	uint32_t measured;	/* slots measured up to the last round */
 	uint32_t forgotten; /* of these, slots no longer counted in the visited set; may wrap around */
 	uint32_t round;

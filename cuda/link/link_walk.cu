@@ -207,7 +207,7 @@ walk_round(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkSha
 	__syncthreads();
 	if (threadIdx.x < source.nequals && shared->equals[source.equal_place] == source.equal)
 		shared->equals[source.equal_place] |= 1;
-	if (walk->part == WALK_DISTINCT)
+	if (shared->walk.part == WALK_DISTINCT)
 		drop_copies(CODES ? coded_rows(mirror) : stored_rows(mirror), walk->list, walk->count,
 					walk->candidates, &shared->walk.found[walk->round & 1]);
 	merge_round(walk, &shared->walk, source.parents);
@@ -392,7 +392,6 @@ begin_walk(const WalkLayout &layout, const LinkBatch &batch, unsigned char *memo
 	walk->count = walk->measured = walk->forgotten = walk->round = walk->expanded =
 		walk->iterations = 0;
 	walk->ef = walk->room = batch.ef;
-	walk->part = part;
 	walk->scale = 0;
 	for (uint32_t i = threadIdx.x; i < walk->places / 4; i += LINK_THREADS)
 		((uint4 *) walk->table)[i] = make_uint4(NO_SLOT, NO_SLOT, NO_SLOT, NO_SLOT);
@@ -402,6 +401,7 @@ begin_walk(const WalkLayout &layout, const LinkBatch &batch, unsigned char *memo
 	{
 		shared->walk.found[0] = shared->walk.found[1] = shared->walk.fresh = 0;
 		shared->walk.open_from = shared->walk.gathered = 0;
+		shared->walk.part = part;
 		shared->noted = shared->left = 0;
 	}
 }

@@ -42,8 +42,8 @@ entry_points_wanted(const CudaMirror *mirror, uint32_t nseeds)
 }
 
 /*
- * Lists of a side (entry_points_of). While queries are about their kernels have
- * a block on each SM, which leaves these most of it.
+ * The lists of a buffer (entry_points_of). While queries are in flight the
+ * kernels that make them have one block per SM, which leaves queries the rest.
  */
 static EntryPoints
 lists_of(const CudaEngine *engine, const CudaMirror *mirror, uint32_t side, const uint32_t *entries,
@@ -56,7 +56,7 @@ lists_of(const CudaEngine *engine, const CudaMirror *mirror, uint32_t side, cons
 	return lists;
 }
 
-/* Make the side that no batch reads from now on; those in flight may. */
+/* Build the buffer that no later batch reads; those in flight may. */
 static bool
 send_entries(CudaEngine *engine, CudaMirror *mirror, const uint32_t *entries, uint32_t count)
 {

@@ -127,7 +127,7 @@ pieces_let_go(CudaEngine *engine, const Fetch *fetches)
 			engine->jobs->pieces[i].held = false;
 }
 
-/* CUDA's thread: a piece has been applied. */
+/* Called by CUDA's thread: a piece has been applied. */
 static void
 piece_applied(void *arg)
 {
@@ -148,7 +148,7 @@ upload_launched(CudaEngine *engine)
 	return GPU(&engine->device.failure, cudaGetLastError());
 }
 
-/* Note that a piece is on its way. */
+/* Record in the job stream that a piece's launches end here. */
 bool
 piece_send(CudaEngine *engine, CudaJob *job, Piece *piece)
 {
@@ -230,7 +230,7 @@ compute_norms(CudaEngine *engine, const CudaMirror *mirror, const uint32_t *slot
 	return upload_launched(engine);
 }
 
-/* Vectors on their way into a piece. */
+/* Vectors to stage in a piece, in chunks. */
 struct StagedRows
 {
 	const CudaMirror *mirror;

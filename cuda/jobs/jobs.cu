@@ -82,7 +82,7 @@ job_counts(CudaEngine *engine, uint64_t *counted, uint64_t bytes)
 	engine->device.host_arrays += bytes;
 }
 
-/* Count the bytes no more. */
+/* Stop counting a job's bytes of host memory. */
 static void
 discount(CudaEngine *engine, uint64_t *counted)
 {
@@ -318,7 +318,7 @@ collect_seeds(CudaJob *job)
 			job->seeds[job->nseeds++] = seeds[i];
 }
 
-/* Call a slot linked that a job links, in the host's states. */
+/* Mark a slot as linked in the host's states. */
 static void
 mark_linked(CudaMirror *mirror, uint32_t slot)
 {
@@ -478,7 +478,7 @@ drop_mirror(CudaEngine *engine, CudaMirror *mirror)
 	mirror_free(&engine->device, mirror);
 }
 
-/* All of a job is on the device: let batches see it. */
+/* Publish a job, all of which is on the device. */
 static void
 job_publish(CudaJob *job)
 {
@@ -526,7 +526,7 @@ send_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t cou
 	return true;
 }
 
-/* Send rows while there are free pieces. True when all are on their way. */
+/* Send rows while there are free pieces. True when all were sent. */
 static bool
 send_rows(CudaEngine *engine, CudaJob *job)
 {
@@ -548,7 +548,7 @@ send_rows(CudaEngine *engine, CudaJob *job)
 	return sent;
 }
 
-/* A stage has done a slice of the host's work: the owner comes back soon. */
+/* Have the owner return soon, after a slice of the host's work. */
 static bool
 go_on(CudaEngine *engine)
 {

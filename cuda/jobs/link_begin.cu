@@ -216,7 +216,7 @@ link_begin(CudaEngine *engine, CudaJob *job)
 	return ENGINE_OK;
 }
 
-/* Let go of everything that a link has but its result. */
+/* Free all memory of a link but its result. */
 void
 link_end(CudaEngine *engine, CudaJob *job)
 {

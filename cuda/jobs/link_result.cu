@@ -19,9 +19,9 @@ extern "C"
 }
 
 #define LARGE_PAGE ((size_t) 2 << 20)
-#define BUSY_BYTES ((size_t) 1 << 16) /* of a piece while queries are about */
+#define BUSY_BYTES ((size_t) 1 << 16) /* of a piece while queries are in flight */
 
-/* --- what comes back ------------------------------------------------------ */
+/* --- device to host ------------------------------------------------------- */
 
 /* Whether a slot is in the graph, as this link leaves it. */
 static bool
@@ -77,7 +77,7 @@ rows_in_piece(unsigned char *piece, uint32_t count)
 	return (uint32_t *) (piece + round_up(count * sizeof(uint32_t), 256));
 }
 
-/* Ask for units [first, first + count). */
+/* Send a copy of units [first, first + count) to the host. */
 static bool
 send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t first, uint32_t count)
 {
@@ -103,7 +103,7 @@ send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t first, uint3
 							   cudaMemcpyDeviceToHost, stream));
 }
 
-/* Take what has come. */
+/* Copy fetched units out of a piece. */
 static void
 take_fetch(CudaJob *job, const Piece *piece, Fetch fetch)
 {
@@ -250,7 +250,7 @@ keeps_seeds(CudaJob *job)
 	return true;
 }
 
-/* The link has ended: say how. */
+/* End the link, and set its status. */
 static void
 end_link(CudaEngine *engine, CudaJob *job)
 {
@@ -350,7 +350,7 @@ settle_deferred(CudaEngine *engine, CudaJob *job)
 	mirror->deferred_rows = 0;
 }
 
-/* The rows that changed are known: bring them. */
+/* Begin to copy the rows that changed, now that they are known. */
 static bool
 begin_rows(CudaEngine *engine, CudaJob *job)
 {

@@ -157,7 +157,7 @@ publish_pass(CudaMirror *mirror, const ListsWork *work, uint32_t *moved, uint32_
 	return nmoved;
 }
 
-/* Make the places of blocks that nobody has had free. */
+/* Mark all places of new blocks as free. */
 static bool
 clear_new_memory(CudaEngine *engine, CudaLists *lists)
 {

@@ -162,7 +162,7 @@ lists_train_end(CudaEngine *engine, CudaJob *job)
 	job->train = NULL;
 }
 
-/* Widen the sample, piece by piece. True when all of it is on its way. */
+/* Widen the sample, piece by piece. True when all of it was sent. */
 static bool
 send_sample(CudaEngine *engine, CudaJob *job)
 {
@@ -205,7 +205,7 @@ fail_training(CudaJob *job, EngineStatus status)
 	return false;
 }
 
-/* Launch a step of the training. True when there are no more. */
+/* Launch a step of the training. True when it was the last. */
 static bool
 learn_step(CudaEngine *engine, CudaJob *job)
 {
@@ -263,7 +263,7 @@ fetch_floats(CudaEngine *engine, CudaJob *job)
 	return false;
 }
 
-/* The floats go to where lists have them. */
+/* Copy the floats to the mirror's lists. */
 static bool
 copy_floats(CudaEngine *engine, const CudaJob *job)
 {
@@ -275,7 +275,7 @@ copy_floats(CudaEngine *engine, const CudaJob *job)
 							   engine->device.job_stream));
 }
 
-/* Begin to learn. */
+/* Begin the training. */
 static bool
 begin_learning(CudaEngine *engine, CudaJob *job)
 {

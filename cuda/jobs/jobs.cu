@@ -113,7 +113,7 @@ job_free(CudaEngine *engine, CudaJob *job)
  * Check that a job brings what its kind needs; slots are checked when it runs.
  */
 static EngineStatus
-check_arrays(const EngineJob *in, EngineError *error)
+job_check_arrays(const EngineJob *in, EngineError *error)
 {
 	bool slots = in->kind != JOB_APPEND && in->kind != JOB_CODEBOOK && in->kind != JOB_DROP &&
 				 !engine_job_links(in->kind);
@@ -143,7 +143,7 @@ check_arrays(const EngineJob *in, EngineError *error)
 
 /* Check that a job is one for its mirror's method. */
 static EngineStatus
-check_kind(const EngineJob *in, const CudaMirror *mirror, EngineError *error)
+job_check_kind(const EngineJob *in, const CudaMirror *mirror, EngineError *error)
 {
 	bool lists = mirror->lists != NULL;
 
@@ -168,7 +168,7 @@ EngineStatus
 job_submit(CudaEngine *engine, const EngineJob *in, JobId *id, EngineError *error)
 {
 	CudaMirror *mirror = device_mirror(&engine->device, in->mirror);
-	EngineStatus status = check_arrays(in, error);
+	EngineStatus status = job_check_arrays(in, error);
 	CudaJob *job;
 
 	if (status != ENGINE_OK)
@@ -178,7 +178,7 @@ job_submit(CudaEngine *engine, const EngineJob *in, JobId *id, EngineError *erro
 		engine_error(error, ENGINE_NOT_FOUND, "no mirror %llu", (unsigned long long) in->mirror);
 		return ENGINE_NOT_FOUND;
 	}
-	status = check_kind(in, mirror, error);
+	status = job_check_kind(in, mirror, error);
 	if (status != ENGINE_OK)
 		return status;
 	job = (CudaJob *) calloc(1, sizeof(*job));
@@ -231,7 +231,7 @@ take_seeds(CudaEngine *engine, CudaJob *job)
 
 /* Begin a job of a mirror with lists that has stages of its own. */
 static EngineStatus
-begin_lists(CudaEngine *engine, CudaJob *job)
+job_begin_lists(CudaEngine *engine, CudaJob *job)
 {
 	switch (job->in.kind)
 	{
@@ -289,7 +289,7 @@ job_begin(CudaEngine *engine, CudaJob *job)
 			}
 	if (mirror->lists != NULL)
 	{
-		EngineStatus status = begin_lists(engine, job);
+		EngineStatus status = job_begin_lists(engine, job);
 
 		return status == ENGINE_OK || job_fail(job, status);
 	}
@@ -518,7 +518,8 @@ job_publish(CudaJob *job)
  * it is on its way.
  */
 static bool
-send_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count, uint32_t *to)
+job_send_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count,
+			   uint32_t *to)
 {
 	while (job->done < count)
 		if (!piece_slots(engine, job, slots, count, to))
@@ -594,14 +595,14 @@ run_stage(CudaEngine *engine, CudaJob *job)
 				job->link.nseeds == 0)
 				return true;
 			collect_seeds(job);
-			return send_slots(engine, job, job->seeds, job->nseeds,
-							  (uint32_t *) mirror->seeds.base +
-								  (mirror->seeds_side ^ 1) * SEEDS_ROOM);
+			return job_send_slots(engine, job, job->seeds, job->nseeds,
+								  (uint32_t *) mirror->seeds.base +
+									  (mirror->seeds_side ^ 1) * SEEDS_ROOM);
 		case STAGE_PENDING:
 			if (!collect_pending(job))
 				return go_on(engine);
-			return send_slots(engine, job, mirror->listed, job->npending,
-							  (uint32_t *) mirror->pending[mirror->pending_side ^ 1].base);
+			return job_send_slots(engine, job, mirror->listed, job->npending,
+								  (uint32_t *) mirror->pending[mirror->pending_side ^ 1].base);
 		case STAGE_CODES:
 			return quantizer_stage(engine, job);
 		case STAGE_JUDGE:

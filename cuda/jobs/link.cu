@@ -55,7 +55,7 @@ link_blocks(CudaEngine *engine, CudaLinkWork *work)
 
 /* A piece to send and the units and blocks it may have, or NULL: not now. */
 static Piece *
-next_piece(CudaEngine *engine, CudaJob *job, CudaLinkPart *part)
+link_next_piece(CudaEngine *engine, CudaJob *job, CudaLinkPart *part)
 {
 	const CudaLinkWork *work = job->work;
 	bool busy = queries_active(engine);
@@ -182,7 +182,7 @@ bool
 link_send_walk(CudaEngine *engine, CudaJob *job, const MirrorView *view)
 {
 	CudaLinkPart part;
-	Piece *piece = next_piece(engine, job, &part);
+	Piece *piece = link_next_piece(engine, job, &part);
 
 	return piece != NULL && send_rows_part(engine, job, piece, part, view, LINK_WALK);
 }
@@ -252,7 +252,7 @@ send_order(CudaEngine *engine, CudaJob *job, Piece *piece, CudaLinkPart part)
 
 /* End a batch: its rows count as linked for the next. */
 static void
-end_batch(CudaJob *job)
+link_end_batch(CudaJob *job)
 {
 	CudaLinkWork *work = job->work;
 
@@ -273,7 +273,7 @@ send_step(CudaEngine *engine, CudaJob *job)
 	CudaLinkWork *work = job->work;
 	MirrorView view = link_view(job);
 	CudaLinkPart part;
-	Piece *piece = next_piece(engine, job, &part);
+	Piece *piece = link_next_piece(engine, job, &part);
 
 	if (piece == NULL)
 		return false;
@@ -332,7 +332,7 @@ next_step(CudaJob *job)
 		default:
 			if (work->done < rows * job->mirror->spec.degree)
 				return;
-			end_batch(job);
+			link_end_batch(job);
 			if (!begin_batch(job))
 				end_batches(work, true);
 			break;
@@ -472,7 +472,7 @@ send_lists(CudaEngine *engine, CudaJob *job)
  * on their way.
  */
 static bool
-send_slots(CudaEngine *engine, CudaJob *job)
+link_send_slots(CudaEngine *engine, CudaJob *job)
 {
 	CudaLinkWork *work = job->work;
 	CudaMirror *mirror = job->mirror;
@@ -515,7 +515,7 @@ link_stage(CudaEngine *engine, CudaJob *job)
 		}
 		else if (work->phase <= LINK_STARTS)
 		{
-			if (!send_slots(engine, job))
+			if (!link_send_slots(engine, job))
 				return false;
 			look_at_codes(job);
 			if (!begin_batch(job))

@@ -86,7 +86,7 @@ link_lay_out(const CudaMirror *mirror, CudaLinkWork *work, unsigned char *at)
 
 /* Take the device memory of a link, for smaller batches if need be. */
 static EngineStatus
-take_memory(CudaEngine *engine, CudaMirror *mirror, CudaLinkWork *work, EngineError *error)
+link_take_memory(CudaEngine *engine, CudaMirror *mirror, CudaLinkWork *work, EngineError *error)
 {
 	EngineStatus status = ENGINE_NO_MEMORY;
 	uint32_t linked = mirror->linked + work->count;
@@ -124,7 +124,7 @@ take_memory(CudaEngine *engine, CudaMirror *mirror, CudaLinkWork *work, EngineEr
  * linked.
  */
 static bool
-collect_slots(const CudaJob *job, CudaLinkWork *work)
+link_collect_slots(const CudaJob *job, CudaLinkWork *work)
 {
 	const CudaMirror *mirror = job->mirror;
 	const uint32_t *from = job->in.slots != NULL ? job->in.slots : mirror->listed;
@@ -198,9 +198,9 @@ link_begin(CudaEngine *engine, CudaJob *job)
 	work->batch.max_equal = PRUNE_MAX_EQUAL(mirror->spec.degree);
 	work->linked_here = (uint8_t *) calloc((size_t) mirror->rows / 8 + 1, 1);
 	work->bits = (uint32_t *) calloc((size_t) mirror->rows / 32 + 1, sizeof(uint32_t));
-	if (work->linked_here == NULL || work->bits == NULL || !collect_slots(job, work))
+	if (work->linked_here == NULL || work->bits == NULL || !link_collect_slots(job, work))
 		return ENGINE_NO_MEMORY;
-	status = take_memory(engine, mirror, work, &job->error);
+	status = link_take_memory(engine, mirror, work, &job->error);
 	if (status != ENGINE_OK)
 		return status;
 	work->left_out = (uint32_t *) malloc(work->most * sizeof(uint32_t));

@@ -79,7 +79,7 @@ rows_in_piece(unsigned char *piece, uint32_t count)
 
 /* Send a copy of units [first, first + count) to the host. */
 static bool
-send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t first, uint32_t count)
+result_send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t first, uint32_t count)
 {
 	CudaLinkWork *work = job->work;
 	MirrorView view = mirror_view(job->mirror);
@@ -147,7 +147,8 @@ result_fetch(CudaEngine *engine, CudaJob *job, uint32_t total)
 
 		if (piece == NULL)
 			return false;
-		if (!send_fetch(engine, job, piece, work->done, count) || !piece_send(engine, job, piece))
+		if (!result_send_fetch(engine, job, piece, work->done, count) ||
+			!piece_send(engine, job, piece))
 			return false;
 		piece->held = true;
 		work->fetches[piece - engine->jobs->pieces] = {work->done, count};
@@ -307,7 +308,7 @@ begin_reach(CudaJob *job)
  * this one's result.
  */
 static void
-settle_deferred(CudaEngine *engine, CudaJob *job)
+result_settle_deferred(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	uint32_t *bits = job->work->bits;
@@ -355,7 +356,7 @@ static bool
 begin_rows(CudaEngine *engine, CudaJob *job)
 {
 	if (job->work->repairs)
-		settle_deferred(engine, job);
+		result_settle_deferred(engine, job);
 	if (!begin_result(engine, job))
 		return fail_result(job);
 	next_fetch(job->work, LINK_ROWS);

@@ -76,7 +76,7 @@ take_pass_memory(CudaEngine *engine, CudaMirror *mirror, ListsWork *work, Engine
 }
 
 static int
-compare_slots(const void *a, const void *b)
+lists_compare_slots(const void *a, const void *b)
 {
 	uint32_t x = *(const uint32_t *) a;
 	uint32_t y = *(const uint32_t *) b;
@@ -86,7 +86,7 @@ compare_slots(const void *a, const void *b)
 
 /* The pending slots among those named, or all; ascending. False: no memory. */
 static bool
-collect_slots(CudaEngine *engine, CudaJob *job, ListsWork *work)
+lists_collect_slots(CudaEngine *engine, CudaJob *job, ListsWork *work)
 {
 	const CudaMirror *mirror = job->mirror;
 	const uint32_t *named = job->in.slots;
@@ -106,7 +106,7 @@ collect_slots(CudaEngine *engine, CudaJob *job, ListsWork *work)
 		if (named[i] < mirror->rows && (mirror->states[named[i]] & SLOT_PENDING))
 			slots[count++] = named[i];
 	if (named != NULL)
-		qsort(slots, count, sizeof(uint32_t), compare_slots);
+		qsort(slots, count, sizeof(uint32_t), lists_compare_slots);
 	for (uint32_t i = 0; i < count; i++)
 		if (i == 0 || slots[i] != slots[i - 1])
 			slots[kept++] = slots[i];
@@ -137,7 +137,7 @@ begin_link(CudaEngine *engine, CudaJob *job, ListsWork *work)
 	const CudaLists *lists = job->mirror->lists;
 	size_t code_bytes = lists->code_words * sizeof(uint32_t);
 
-	if (!collect_slots(engine, job, work))
+	if (!lists_collect_slots(engine, job, work))
 		return ENGINE_NO_MEMORY;
 	job->shown_total = work->count;
 	job->link.code_bytes = (uint32_t) code_bytes;
@@ -318,7 +318,7 @@ take_fetched(const CudaLists *lists, ListsWork *work, const Piece *piece, Fetch 
 
 /* Send a copy of rows of the pass to the host. */
 static bool
-send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t count)
+lists_send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t count)
 {
 	ListsWork *work = job->lists;
 	size_t words = job->mirror->lists->code_words;
@@ -365,7 +365,7 @@ fetch_pass(CudaEngine *engine, CudaJob *job)
 			engine, (1 + lists->code_words) * sizeof(uint32_t) + sizeof(double),
 			work->rows - work->sent);
 
-		if (piece == NULL || !send_fetch(engine, job, piece, count))
+		if (piece == NULL || !lists_send_fetch(engine, job, piece, count))
 			return false;
 		piece->held = true;
 		work->fetches[piece - engine->jobs->pieces] = {work->sent, count};

@@ -164,7 +164,7 @@ sampled_rows(const CudaMirror *mirror)
 
 /* Copy a sample of the rows to the host. */
 static bool
-send_sample(CudaEngine *engine, CudaJob *job)
+quantizer_send_sample(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	uint32_t count = sampled_rows(mirror);
@@ -278,7 +278,7 @@ quantizer_judge_stage(CudaEngine *engine, CudaJob *job)
 	}
 	if (job->step == 2)
 	{
-		if (!send_sample(engine, job))
+		if (!quantizer_send_sample(engine, job))
 			return false;
 		job->step = 3;
 		return false;

@@ -73,7 +73,7 @@ endif
 endif
 
 EXTRA_CLEAN = build gpuann-server gpuann_cuda.so test/build bench/build results output_iso tmp_check tmp_check_iso log \
-	$(SERVER_OBJS) $(CUDA_OBJS) $(wildcard src/*.d src/*/*.d src/*/*/*.d cuda/*/*.d)
+	$(SERVER_OBJS) $(CUDA_OBJS) cuda/tests/reference.o $(wildcard src/*.d src/*/*.d src/*/*/*.d cuda/*/*.d)
 
 include $(PGXS)
 
@@ -137,9 +137,11 @@ cuda/%.o: cuda/%.cu
 # What builds lists of codes, by itself: for a test and a benchmark.
 LISTS_CODE_UNITS = cuda/common/sort $(addprefix cuda/lists/lists_,code assign near learn seeds means)
 
+CUDA_LINK = $(NVCC) -shared -cudart static $(CUDA_GENCODE) -o $@
+CUDA_LINK_LIBS = -Xlinker --version-script=cuda/exports.map -Xlinker --gc-sections -Xlinker -z,relro -lpthread -ldl
+
 gpuann_cuda.so: $(CUDA_OBJS) $(ENGINE_OBJS) cuda/exports.map
-	$(NVCC) -shared -cudart static $(CUDA_GENCODE) -o $@ $(CUDA_OBJS) $(ENGINE_OBJS) \
-		-Xlinker --version-script=cuda/exports.map -Xlinker --gc-sections -Xlinker -z,relro -lpthread -ldl
+	$(CUDA_LINK) $(CUDA_OBJS) $(ENGINE_OBJS) $(CUDA_LINK_LIBS)
 
 # --- Installation ---------------------------------------------------------------------------------------------------
 

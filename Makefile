@@ -32,8 +32,8 @@ SELECT_WAYS = $(filter-out %_test.cu,$(wildcard bench/kernels/select_*.cu))
 ifneq ($(EXTENSION_OBJS),)
 MODULE_big = gpuann
 OBJS = $(EXTENSION_OBJS) $(ENGINE_OBJS)
-# Symbols of ours are ours: PostgreSQL loads every module's symbols into one space.
-SHLIB_LINK = -Wl,-Bsymbolic -lpthread -lm
+# Symbols of ours are ours: PostgreSQL loads every module's symbols into one space. Functions of the engine that only tests call stay out.
+SHLIB_LINK = -Wl,-Bsymbolic -Wl,--gc-sections -lpthread -lm
 endif
 
 PG_CPPFLAGS = -Isrc
@@ -92,7 +92,7 @@ src/%.o: src/%.c
 #
 # -ffp-contract=off: one distance, to the last bit, whatever the compiler may fuse (design, I10).
 
-PLAIN_CFLAGS = -std=gnu11 -g -O2 -fPIC -fvisibility=hidden -pthread -ffp-contract=off -fno-strict-aliasing \
+PLAIN_CFLAGS = -std=gnu11 -g -O2 -fPIC -fvisibility=hidden -ffunction-sections -fdata-sections -pthread -ffp-contract=off -fno-strict-aliasing \
 	-Wall -Wextra -Wno-unused-parameter -Wmissing-prototypes -Wpointer-arith -Wvla $(COPT)
 PLAIN_CPPFLAGS = -D_GNU_SOURCE -D_FORTIFY_SOURCE=2 -Isrc
 PLAIN_LIBS = -pthread -ldl -lm
@@ -104,7 +104,7 @@ src/server/%.o: src/server/%.c
 	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -MMD -MP -c -o $@ $<
 
 gpuann-server: $(SERVER_OBJS) $(ENGINE_OBJS)
-	$(CC) $(PLAIN_CFLAGS) -Wl,-z,relro -Wl,-z,now -o $@ $^ $(PLAIN_LIBS)
+	$(CC) $(PLAIN_CFLAGS) -Wl,-z,relro -Wl,-z,now -Wl,--gc-sections -o $@ $^ $(PLAIN_LIBS)
 
 # --- cuda/: one shared object, its symbols hidden but for the entry of engine.h ---------------------------------------
 #

@@ -299,10 +299,10 @@ is_marked(const uint64_t *bits, uint32_t i)
 }
 
 /*
- * Clear what has been mapped of the dead bits since: later each is written
- * alone, beside others of its word. Done by the piece that writes there first,
- * not when memory is mapped: a mirror may be dropped before it has a job, and
- * then nothing waits for the device.
+ * Clear the dead bits mapped since the last call; later writes change single
+ * bits of a word. Done by the first piece that writes there, not when memory is
+ * mapped: a mirror may be dropped before it has a job, and then nothing waits
+ * for the device.
  */
 static bool
 clear_new_bits(CudaEngine *engine, CudaMirror *mirror)

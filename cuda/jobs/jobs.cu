@@ -357,13 +357,13 @@ link_slots(CudaJob *job)
 }
 
 /*
- * Whether the list of pending slots is to be made anew.
+ * Whether the list of pending slots is to be rebuilt.
  *
- * A load brings the graph rows of millions of slots in jobs of some thousand,
- * all of which are on the list: made anew by each, it would cost the square of
- * the rows. So while graph rows come it keeps slots that are linked already,
- * which searches find twice and give once, up to half of it; the seeds, which
- * come after the graph rows, end that.
+ * A load sends the graph rows of millions of slots in jobs of some thousand,
+ * and all these slots are on the list: rebuilt by each job, the cost would be
+ * quadratic in the rows. So jobs with graph rows leave slots on the list that
+ * are linked already, up to half of it; searches find these twice and return
+ * them once. The seeds, which are sent last, rebuild it.
  */
 static bool
 list_is_due(const CudaJob *job)
@@ -639,8 +639,9 @@ job_complete(CudaEngine *engine, CudaJob *job)
 }
 
 /*
- * Whether the device has done with a job that failed, whose memory may go then.
- * Its last launches may have no piece that stands for them: one is sent.
+ * Whether the device is done with a failed job, whose memory can be freed then.
+ * Its last launches may lack a piece that shows their completion: a fence is
+ * sent.
  */
 static bool
 failed_job_is_over(CudaEngine *engine, CudaJob *job)
@@ -651,8 +652,8 @@ failed_job_is_over(CudaEngine *engine, CudaJob *job)
 }
 
 /*
- * Whether a job changes rows in place now: a search in passes would make it
- * wait long.
+ * Whether a job changes rows in place now: it would wait long for a search in
+ * passes, so none may begin.
  */
 static bool
 changes_in_place(const CudaJob *job)

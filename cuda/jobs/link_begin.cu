@@ -1,11 +1,10 @@
 /*
  * link_begin.cu
- *		What a link takes when it begins, and gives back at its end: the slots
- *		to link, and memory.
+ *		Begin and end of a link: the slots to link, and its memory.
  *
- * Memory is that of a smaller batch where a large one does not fit; where even
- * the smallest does not fit the link is refused. So it is where rows are in
- * host memory, unless it goes by their codes.
+ * Batches are smaller where memory is short; a link is refused where not even
+ * the smallest fits, and where rows are in host memory, unless it measures
+ * codes.
  */
 #include <stdlib.h>
 #include <string.h>

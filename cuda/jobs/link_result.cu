@@ -57,8 +57,8 @@ link_choose_seeds(const CudaMirror *mirror, const CudaLinkWork *work, uint32_t w
 }
 
 /*
- * How many units (words of the bitmap, seeds, rows) of what a phase brings are
- * in a piece: the owner copies them, and queries would wait.
+ * Units (words of the bitmap, seeds, rows) of a phase per piece: few while
+ * queries are in flight, because the owner copies them and queries wait.
  */
 static uint32_t
 fetch_units(CudaEngine *engine, const CudaJob *job)
@@ -173,9 +173,8 @@ next_fetch(CudaLinkWork *work, LinkPhase phase)
 }
 
 /*
- * Memory for many rows, in large pages if wanted and where there are any: to
- * take it page by page costs more than the copy, but a large page a query's
- * time.
+ * Allocate memory for many rows, in huge pages if wanted: faults of small pages
+ * cost more than the copy, but clearing a huge page delays a query.
  */
 static void *
 allocate_rows(size_t bytes, bool large)
@@ -227,8 +226,8 @@ begin_result(CudaEngine *engine, CudaJob *job)
 }
 
 /*
- * Whether the mirror's seeds stay; if not, choose others. Rows that come
- * cluster by cluster must have theirs, as over pages.
+ * Whether the mirror's seeds stay; if not, choose others. Rows inserted cluster
+ * by cluster need seeds in each, as over pages.
  */
 static bool
 keeps_seeds(CudaJob *job)
@@ -281,8 +280,8 @@ fail_result(CudaJob *job)
 }
 
 /*
- * Begin to see who can be reached, unless the link is small or empty, or was
- * cancelled.
+ * Begin to search for unreachable rows, unless the link is small or empty, or
+ * was cancelled.
  */
 static void
 begin_reach(CudaJob *job)
@@ -303,9 +302,9 @@ begin_reach(CudaJob *job)
 }
 
 /*
- * Keep what a repair has changed for the result of a later one, or take over
- * what earlier ones kept. Without memory to keep it, or if it is much, it is in
- * this one's result.
+ * Defer rows that a repair has changed to the result of a later one, or take
+ * over those deferred by earlier ones. If they are many, or memory is short,
+ * they are in this one's result.
  */
 static void
 result_settle_deferred(CudaEngine *engine, CudaJob *job)

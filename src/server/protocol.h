@@ -289,8 +289,8 @@ typedef struct AreaMirror
 /* ---- how often lists are probed ---- */
 
 /*
- * A count of the area is what the engines have counted, halved each day since:
- * so probes of the last days say what is probed next. The server adds to a
+ * The area's count of a list is the number of its probes, halved with each day
+ * since: an estimate of what is probed next. The server adds to a
  * mirror's range what its engine has counted since it last did. A range is of
  * an index, and outlives its mirrors; it has another index's counts once the
  * entry's word says otherwise.

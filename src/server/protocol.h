@@ -608,36 +608,6 @@ area_layout(AreaHeader *header, uint32_t slots, uint32_t channels)
 	header->total_bytes = header->channel_data_offset + CHANNEL_DATA_BYTES * channels;
 }
 
-static inline _Atomic uint32_t *
-area_word(AreaHeader *area, uint32_t slot)
-{
-	return (_Atomic uint32_t *) ((char *) area + area->words_offset) + slot;
-}
-
-static inline RequestPayload *
-area_payload(AreaHeader *area, uint32_t slot)
-{
-	return (RequestPayload *) ((char *) area + area->payloads_offset + area->payload_stride * slot);
-}
-
-static inline AreaMirror *
-area_mirror(AreaHeader *area, uint32_t entry)
-{
-	return (AreaMirror *) ((char *) area + area->mirrors_offset + area->mirror_stride * entry);
-}
-
-static inline AreaChannel *
-area_channel(AreaHeader *area, uint32_t channel)
-{
-	return (AreaChannel *) ((char *) area + area->channels_offset + area->channel_stride * channel);
-}
-
-static inline unsigned char *
-area_channel_data(AreaHeader *area, uint32_t channel)
-{
-	return (unsigned char *) area + area->channel_data_offset + area->channel_data_bytes * channel;
-}
-
 /* Signal the server that something was posted. */
 static inline void
 area_ring(AreaHeader *area)

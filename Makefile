@@ -32,8 +32,8 @@ SELECT_WAYS = $(filter-out %_test.cu,$(wildcard bench/kernels/select_*.cu))
 ifneq ($(EXTENSION_OBJS),)
 MODULE_big = gpuann
 OBJS = $(EXTENSION_OBJS) $(ENGINE_OBJS)
-# Symbols of ours are ours: PostgreSQL loads every module's symbols into one space.
-SHLIB_LINK = -Wl,-Bsymbolic -lpthread -lm
+# Symbols of ours are ours: PostgreSQL loads every module's symbols into one space. Functions of the engine that only tests call stay out.
+SHLIB_LINK = -Wl,-Bsymbolic -Wl,--gc-sections -lpthread -lm
 endif
 
 PG_CPPFLAGS = -Isrc
@@ -73,7 +73,7 @@ endif
 endif
 
 EXTRA_CLEAN = build gpuann-server gpuann_cuda.so test/build bench/build results output_iso tmp_check tmp_check_iso log \
-	$(SERVER_OBJS) $(CUDA_OBJS) $(wildcard src/*.d src/*/*.d src/*/*/*.d cuda/*/*.d)
+	$(SERVER_OBJS) $(CUDA_OBJS) cuda/tests/reference.o $(wildcard src/*.d src/*/*.d src/*/*/*.d cuda/*/*.d)
 
 include $(PGXS)
 
@@ -92,7 +92,7 @@ src/%.o: src/%.c
 #
 # -ffp-contract=off: one distance, to the last bit, whatever the compiler may fuse (design, I10).
 
-PLAIN_CFLAGS = -std=gnu11 -g -O2 -fPIC -fvisibility=hidden -pthread -ffp-contract=off -fno-strict-aliasing \
+PLAIN_CFLAGS = -std=gnu11 -g -O2 -fPIC -fvisibility=hidden -ffunction-sections -fdata-sections -pthread -ffp-contract=off -fno-strict-aliasing \
 	-Wall -Wextra -Wno-unused-parameter -Wmissing-prototypes -Wpointer-arith -Wvla $(COPT)
 PLAIN_CPPFLAGS = -D_GNU_SOURCE -D_FORTIFY_SOURCE=2 -Isrc
 PLAIN_LIBS = -pthread -ldl -lm
@@ -104,7 +104,7 @@ src/server/%.o: src/server/%.c
 	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -MMD -MP -c -o $@ $<
 
 gpuann-server: $(SERVER_OBJS) $(ENGINE_OBJS)
-	$(CC) $(PLAIN_CFLAGS) -Wl,-z,relro -Wl,-z,now -o $@ $^ $(PLAIN_LIBS)
+	$(CC) $(PLAIN_CFLAGS) -Wl,-z,relro -Wl,-z,now -Wl,--gc-sections -o $@ $^ $(PLAIN_LIBS)
 
 # --- cuda/: one shared object, its symbols hidden but for the entry of engine.h ---------------------------------------
 #
@@ -137,9 +137,11 @@ cuda/%.o: cuda/%.cu
 # What builds lists of codes, by itself: for a test and a benchmark.
 LISTS_CODE_UNITS = cuda/common/sort $(addprefix cuda/lists/lists_,code assign near learn seeds means)
 
+CUDA_LINK = $(NVCC) -shared -cudart static $(CUDA_GENCODE) -o $@
+CUDA_LINK_LIBS = -Xlinker --version-script=cuda/exports.map -Xlinker --gc-sections -Xlinker -z,relro -lpthread -ldl
+
 gpuann_cuda.so: $(CUDA_OBJS) $(ENGINE_OBJS) cuda/exports.map
-	$(NVCC) -shared -cudart static $(CUDA_GENCODE) -o $@ $(CUDA_OBJS) $(ENGINE_OBJS) \
-		-Xlinker --version-script=cuda/exports.map -Xlinker --gc-sections -Xlinker -z,relro -lpthread -ldl
+	$(CUDA_LINK) $(CUDA_OBJS) $(ENGINE_OBJS) $(CUDA_LINK_LIBS)
 
 # --- Installation ---------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@
 #include "server/transitions.h"
 #include "server/server.h"
 #include "server/spin_wait.h"
+#include "../test/area.h"
 
 #define TURN	200				/* of one thing, before the next one's turn */
 #define SLOTS	1024			/* so the largest crowd */

@@ -164,8 +164,7 @@ typedef struct ModelWalk
 {
 	SearchResult *results;
 	uint32_t	count;
-	uint32_t   *trace;
-	uint32_t	traced;
+	uint32_t	expanded;
 } ModelWalk;
 
 /*
@@ -174,6 +173,8 @@ typedef struct ModelWalk
  */
 extern void model_walk(const World *world, const EngineQuery *query, ModelWalk *walk);
 
+/* Whether the engine under test has reference mode. */
+extern bool has_reference(const World *world);
 /*
  * Walks in reference mode, with the variations that a query has, step for step
  * beside the model's.

@@ -184,7 +184,7 @@ look_at_memory(void)
 /* Make a query of some kind; what is rare here takes long. */
 static void
 make_any(EngineQuery *query, const World *world, uint32_t kind, const uint64_t *bits,
-		 SearchResult *results, uint32_t *trace)
+		 SearchResult *results, bool reference)
 {
 	static const uint32_t ks[] = {1, 3, 10, 10, 10, 64, 100, 300};
 	static const uint32_t efs[] = {8, 16, 20, 40, 40, 64, 100, 400};
@@ -207,9 +207,7 @@ make_any(EngineQuery *query, const World *world, uint32_t kind, const uint64_t *
 		query->has_beyond
 			? model_distance(world, query->vector, world_vector(world, random_below(FLAT_ROWS)))
 			: 0;
-	query->reference = kind % 64 == 5;
-	query->trace = query->reference ? trace : NULL;
-	query->trace_room = query->reference ? FLAT_ROWS : 0;
+	query->reference = reference && kind % 64 == 5;
 	query->max_iterations = kind % 16 == 6 ? 1 + random_below(50) : 0;
 }
 
@@ -224,19 +222,20 @@ memory_is_flat(void)
 		world_create(ELEMENT_FLOAT, METRIC_L2, 24, FLAT_ROWS + 500, FLAT_ROWS, SHAPE_CLUSTERED);
 	EngineQuery *queries = allocate(FLAT_MAX * sizeof(EngineQuery));
 	SearchResult *results = allocate((size_t) FLAT_MAX * (FLAT_K + 1) * sizeof(SearchResult));
-	uint32_t   *traces = allocate((size_t) FLAT_MAX * FLAT_ROWS * sizeof(uint32_t));
 	uint64_t   *bits = allocate(FLAT_ROWS / 8 + 8);
 	bool on_device = strcmp(options.engine, "cpu") != 0 && driver_bytes_used(&(uint64_t){0});
 	uint32_t	rounds = options.quick ? 60 : on_device ? 100000 : 2000;
 	uint32_t	warm = rounds / 10;
 	InUse		before = {.device = 0};
 	InUse		after;
+	bool		reference;
 
 	for (uint32_t slot = 0; slot < FLAT_ROWS; slot++)
 		bits[slot / 64] |= (uint64_t) (slot % 3 != 0) << slot % 64;
 	world_append(world, FLAT_ROWS - 100);
 	world_ring(world, 300);
 	world_append(world, 100);	/* these stay pending */
+	reference = has_reference(world);
 	for (uint32_t round = 0; round < rounds; round++)
 	{
 		uint32_t	count = 1 + random_below(round % 16 != 15 ? 6 : options.quick ? 40 : FLAT_MAX);
@@ -245,7 +244,7 @@ memory_is_flat(void)
 
 		for (uint32_t i = 0; i < count; i++)
 			make_any(&queries[i], world, alike || options.quick ? kind : random_below(256), bits,
-					 results + (size_t) i * (FLAT_K + 1), traces + (size_t) i * FLAT_ROWS);
+					 results + (size_t) i * (FLAT_K + 1), reference);
 		queries_run(queries, count);
 		for (uint32_t i = 0; i < count; i++)
 			must(queries[i].status, &queries[i].error, "query");

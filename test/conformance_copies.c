@@ -188,7 +188,7 @@ check_plan(const Copies *copies)
 		world = make_copies(&pairs[i], copies);
 		snprintf(what, sizeof(what), "type %d, metric %d, %u copies of %u rows", pairs[i].type,
 				 pairs[i].metric, copies->copies, copies->templates);
-		for (int reference = 0; reference <= 1; reference++)
+		for (int reference = 0; reference <= has_reference(world); reference++)
 		{
 			uint32_t	usual = rows_lost(alone, reference);
 			uint32_t	lost = rows_lost(world, reference);

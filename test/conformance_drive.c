@@ -382,7 +382,7 @@ queries_submit(EngineQuery *queries, uint32_t count)
 	for (uint32_t i = 0; i < count; i++)
 	{
 		pointers[i] = &queries[i];
-		queries[i].count = queries[i].traced = 0xFFFFFFFF;
+		queries[i].count = 0xFFFFFFFF;
 		queries[i].status = (EngineStatus) -1;
 		queries[i].user = &queries[i];
 		if (queries[i].results != NULL)

@@ -213,7 +213,7 @@ check_plan(const Plan *plan)
 	snprintf(what, sizeof(what), "%u equal rows beside %u, degree %u, %u at a time%s%s, %s",
 			 plan->equals, plan->rows, plan->degree, plan->part, plan->in_order ? " in order" : "",
 			 plan->at_once ? ", all together" : "", death_names[plan->deaths]);
-	for (int reference = 0; reference < 2; reference++)
+	for (int reference = 0; reference <= has_reference(world); reference++)
 	{
 		lost = count_unfound(world, plan, reference, &asked);
 		CHECK(lost == 0, "%s: %u of %u rows near them are not found%s", what, lost, asked,

@@ -494,7 +494,6 @@ model_walk(const World *world, const EngineQuery *query, ModelWalk *walk)
 	memset(walk, 0, sizeof(*walk));
 	walking.list.entries = allocate((2 * ef + 1) * sizeof(SearchResult));
 	walking.apart.entries = allocate((ef + 1) * sizeof(SearchResult));
-	walk->trace = allocate(world->rows * sizeof(uint32_t));
 	for (uint32_t slot = 0; slot < world->rows; slot++)
 		slots[slot] = slot;
 	must(ops->mirror_rows(engine, world->mirror, slots, world->rows, rows, versions, &error),
@@ -502,12 +501,12 @@ model_walk(const World *world, const EngineQuery *query, ModelWalk *walk)
 	for (uint32_t i = 0; i < world->nseeds && i < tried; i++)
 		meet(&walking, world->seeds[i]);
 	while ((next = next_of(&walking.list)) != NULL &&
-		   (query->max_iterations == 0 || walk->traced < query->max_iterations))
+		   (query->max_iterations == 0 || walk->expanded < query->max_iterations))
 	{
 		const uint32_t *row = rows + (size_t) next->slot * world->degree;
 
 		next->version = 1;
-		walk->trace[walk->traced++] = next->slot;
+		walk->expanded++;
 		for (uint32_t i = 0; i < world->degree && row[i] != NO_SLOT; i++)
 			meet(&walking, row[i]);
 	}

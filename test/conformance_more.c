@@ -31,6 +31,7 @@ typedef struct Storm
 	World	   *world;
 	EngineQuery *queries[BATCHES];
 	uint32_t	batch;			/* queries of each batch */
+	bool		reference;		/* the engine has reference mode */
 	uint32_t	left[BATCHES];
 	uint32_t	started[BATCHES];	/* changes completed at submit */
 	uint32_t	changes;
@@ -54,7 +55,7 @@ storm_send(Storm *storm, uint32_t batch)
 		uint32_t	slot = random_below(world->room);
 
 		query->method = i % 4 == 0 ? METHOD_EXACT : METHOD_GRAPH;
-		query->reference = i % 16 == 1;
+		query->reference = storm->reference && i % 16 == 1;
 		query->ef = i % 8 == 2 ? 200 : 40;
 		make_vector(world, VARIANT(slot, 1 + random_below(3)), (void *) query->vector);
 	}
@@ -129,6 +130,7 @@ storm_begin(World *world)
 
 	storm->world = world;
 	storm->batch = options.quick ? BATCH / 4 : BATCH;
+	storm->reference = has_reference(world);
 	for (uint32_t i = 0; i < ROUNDS + 2; i++)
 	{
 		storm->history[i] = allocate(world->room * sizeof(uint32_t));

@@ -110,12 +110,14 @@ make_queries(const World *world, uint32_t k, uint32_t ef)
 static void
 check_found(const char *what, const World *world, EngineQuery *queries)
 {
-	double		plain;
+	bool		reference = has_reference(world);
+	double		plain = 0;
 	double		found;
 
 	for (uint32_t i = 0; i < QUERIES; i++)
-		queries[i].reference = true;
-	plain = sound_recall(world, queries, QUERIES);
+		queries[i].reference = reference;
+	if (reference)
+		plain = sound_recall(world, queries, QUERIES);
 	for (uint32_t i = 0; i < QUERIES; i++)
 		queries[i].reference = false;
 	found = sound_recall(world, queries, QUERIES);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "area.h"
 #include "promises.h"
 #include "server/transitions.h"
 #include "server/spin_wait.h"

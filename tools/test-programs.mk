@@ -22,7 +22,8 @@
 #   products_device   the same for a GPU, where tensor cores make the products
 #   select_device     the same as select_test for a GPU (make test/build/select_device; not among test-programs, for it takes nvcc)
 #   cuda-warnings     every file that nvcc compiles, by its front end for all default architectures
-#   cuda_emulated.so  cuda/ on this processor (cuda/emulate): the CUDA engine's own code on machines without a GPU
+#   cuda_emulated.so  cuda/ on this processor (cuda/emulate): the CUDA engine's own code on machines without a GPU, with reference mode
+#   gpuann_cuda_test.so  the CUDA engine with reference mode (cuda/tests/reference.cu), for conformance on a GPU
 #
 # Every program prints TAP ("ok 1 - the promise tested", "# skip why" after those skipped) and exits non-zero on failure.
 
@@ -47,6 +48,8 @@ TEST_NAMES = $(patsubst test/%.c,%,$(wildcard test/*_test.c))
 TEST_ENGINES = $(patsubst test/%.c,$(TEST_BUILD)/%.so,$(wildcard test/*_engine.c test/*_preload.c test/*_module.c))
 EMULATED_SOURCES = $(CUDA_OBJS:.o=.cu) $(wildcard cuda/emulate/*.cpp)
 EMULATED_OBJECTS = $(EMULATED_SOURCES:%=$(TEST_BUILD)/emulated/%.o)
+# Only engines for tests have the graph search's reference mode.
+REFERENCE_MODE = cuda/tests/reference.cu
 ifneq ($(CUDA_OBJS),)
 TEST_ENGINES += $(TEST_BUILD)/cuda_emulated.so
 endif
@@ -67,7 +70,7 @@ test-engines: $(filter-out %/cuda_emulated.so,$(filter %.so,$(TEST_ENGINES)))
 # What a GPU host is sent: no sanitizers, nothing emulated; tests of parts of the CUDA engine for its device.
 DEVICE_TESTS = select song products walks memory lists_search lists_code lists_jobs cooc_scan
 GPU_TEST_PROGRAMS = $(filter-out %/cuda_emulated.so,$(filter %.so,$(TEST_ENGINES))) $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance) \
-	$(TEST_NAMES) $(if $(NVCC),$(DEVICE_TESTS:%=%_device)))
+	$(TEST_NAMES) $(if $(NVCC),$(DEVICE_TESTS:%=%_device) gpuann_cuda_test.so))
 
 # For a run of t/, sql/ and specs/ with a server under sanitizers: in a directory of its own, each file by its usual name.
 sanitized: $(TEST_BUILD)/sanitized/gpuann-server $(TEST_BUILD)/sanitized/fault_engine.so
@@ -132,8 +135,8 @@ $(TEST_BUILD)/emulated/%.o: %
 	@$(MKDIR_P) $(@D)
 	$(CXX) -x c++ $(EMULATED_FLAGS) -MMD -MP -c -o $@ $<
 
-$(TEST_BUILD)/cuda_emulated.so: $(EMULATED_OBJECTS) $(ENGINE_OBJS) cuda/exports.map
-	$(CXX) -shared -o $@ $(EMULATED_OBJECTS) $(ENGINE_OBJS) -Wl,--version-script=cuda/exports.map $(PLAIN_LIBS)
+$(TEST_BUILD)/cuda_emulated.so: $(REFERENCE_MODE:%=$(TEST_BUILD)/emulated/%.o) $(EMULATED_OBJECTS) $(ENGINE_OBJS) cuda/exports.map
+	$(CXX) -shared -o $@ $(filter %.o,$^) -Wl,--version-script=cuda/exports.map $(PLAIN_LIBS)
 
 $(TEST_BUILD)/memory_test: $(TEST_BUILD)/emulated/cuda/tests/memory_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
 	$(CXX) -o $@ $^ $(PLAIN_LIBS)
@@ -168,7 +171,7 @@ $(TEST_BUILD)/emulated-san/%.o: %
 	$(CXX) -x c++ $(EMULATED_FLAGS) $(SELECT_SAN) -MMD -MP -c -o $@ $<
 
 # All of the engine likewise, for conformance-san --engine: not among test-programs, because it takes long.
-$(TEST_BUILD)/cuda_emulated-san.so: $(EMULATED_SOURCES:%=$(TEST_BUILD)/emulated-san/%.o) \
+$(TEST_BUILD)/cuda_emulated-san.so: $(patsubst %,$(TEST_BUILD)/emulated-san/%.o,$(REFERENCE_MODE) $(EMULATED_SOURCES)) \
 		$(call SAN,$(TEST_ENGINE)) cuda/exports.map
 	$(CXX) $(SELECT_SAN) -shared -o $@ $(filter %.o,$^) -Wl,--version-script=cuda/exports.map $(PLAIN_LIBS)
 
@@ -205,6 +208,11 @@ $(TEST_BUILD)/cooc_scan_device: bench/kernels/cooc_scan_test.cu bench/kernels/co
 $(TEST_BUILD)/products_device: cuda/tests/products_test.cu $(wildcard cuda/common/*.h cuda/common/*.cuh cuda/exact/*.h cuda/exact/*.cuh)
 	@$(MKDIR_P) $(@D)
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $<
+
+# The shipped engine with reference mode.
+$(TEST_BUILD)/gpuann_cuda_test.so: $(REFERENCE_MODE:.cu=.o) $(CUDA_OBJS) $(ENGINE_OBJS) cuda/exports.map
+	@$(MKDIR_P) $(@D)
+	$(CUDA_LINK) $(filter %.o,$^) $(CUDA_LINK_LIBS)
 
 # Those with the whole engine in them, because they look into it.
 $(TEST_BUILD)/walks_device: $(TEST_BUILD)/quantizer_test_int8.o

@@ -83,15 +83,12 @@ struct alignas(16) DeviceQuery
 	};
 	uint32_t max_iterations;
 	uint32_t results; /* index of its first place in the batch's results */
-	uint32_t trace;	  /* index of its first place in the batch's traces */
-	uint32_t trace_room;
 };
 
 /* Counters that a kernel returns for one query. */
 struct DeviceHead
 {
 	uint32_t count;
-	uint32_t traced;
 	uint32_t expanded;
 	uint32_t distances;
 	uint32_t iterations;
@@ -101,8 +98,8 @@ struct DeviceHead
 };
 
 /*
- * The arrays of a batch, in device memory; graph searches have heads, results
- * and traces in mapped pinned memory instead, and write them there.
+ * The arrays of a batch, in device memory; graph searches have heads and
+ * results in mapped pinned memory instead, and write them there.
  */
 struct BatchView
 {
@@ -111,7 +108,6 @@ struct BatchView
 	const uint32_t *bitmaps;
 	DeviceHead *heads;
 	SearchResult *results;
-	uint32_t *traces;
 	uint32_t *ended;	/* device memory: queries of this batch that have finished; 0 between
 						 * batches */
 	uint32_t *flag;		/* pinned: set to `generation` when all have finished and their answers are

@@ -256,7 +256,7 @@ fused_answer(const MirrorView &mirror, const BatchView &batch, const FusedPlan &
 		uint32_t g = threadIdx.x;
 		uint32_t n = *(volatile uint32_t *) &plan.table->found[g] + 1;
 		DeviceHead head = {
-			n < block->asked[g].k ? n : block->asked[g].k, 0, 0, mirror.rows, 1, 0, 0};
+			n < block->asked[g].k ? n : block->asked[g].k, 0, mirror.rows, 1, 0, 0};
 
 		block->found[g] = n;
 		block->gathered[g] = 0;

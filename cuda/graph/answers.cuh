@@ -280,7 +280,7 @@ template <class E>
 __device__ static inline void
 write_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked,
 			  const WalkOf<E> &walk, const BestList &best, uint32_t scanned, uint32_t reached,
-			  uint32_t traced, const WalkShared *shared)
+			  const WalkShared *shared)
 {
 	for (uint32_t i = threadIdx.x; i < best.count; i += blockDim.x)
 	{
@@ -296,7 +296,6 @@ write_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuer
 		DeviceHead head;
 
 		head.count = best.count;
-		head.traced = traced;
 		head.expanded = walk.expanded;
 		head.distances = shared->fresh + scanned;
 		head.iterations = walk.iterations;

@@ -10,8 +10,8 @@
  * are expanded once more, with a visited set that holds only the list, and
  * duplicates are admitted like any slot, so the answer contains them. A walk
  * with few duplicates thus only pays for one pass over its final list.
- * (src/engine/search.c keeps duplicates in a heap of its own instead; so does
- * reference mode, see keep_rows_and_copies.)
+ * (src/engine/search.c keeps duplicates in a heap of its own instead, and
+ * reference mode behind the list.)
  *
  * Rows are compared as the walk measures them: by codes, or as stored.
  * Different rows may have equal codes; they are not lost, because the last part
@@ -206,58 +206,6 @@ begin_next_part(const ComparedRows &compared, WalkOf<E> *walk, WalkShared *share
 	}
 	list_refill_set(walk);
 	return true;
-}
-
-/*
- * Reduce a list, into which a round's candidates were merged, to what reference
- * mode keeps (src/engine/search.h): the first ef slots, and of the others the
- * first of each vector while fewer than ef of these precede it. All threads,
- * after a barrier; ends with one. The list has room for 2 ef entries and a
- * round's candidates.
- */
-template <class E>
-__device__ static inline void
-keep_rows_and_copies(const ComparedRows &compared, WalkOf<E> *walk, WalkShared *shared)
-{
-	uint32_t kept = 0,
-			 rows = 0;
-
-	for (uint32_t i = threadIdx.x; i < walk->count; i += blockDim.x)
-	{
-		bool copy = false;
-
-		for (uint32_t j = i; j > 0 && !copy && is_same_key(walk->list[j - 1], walk->list[i]); j--)
-			copy = is_same_row(compared, slot_of(walk->list[j - 1]), slot_of(walk->list[i]));
-		walk->other[i] = copy;
-	}
-	__syncthreads();
-	for (uint32_t base = 0; threadIdx.x < WARP && base < walk->count; base += WARP)
-	{
-		uint32_t i = base + threadIdx.x;
-		uint32_t below = (1u << threadIdx.x) - 1;
-		E entry = i < walk->count ? walk->list[i] : 0;
-		bool first = i < walk->count && walk->other[i] == 0;
-		uint32_t firsts = __ballot_sync(FULL_WARP, first);
-		bool keeps = i < walk->count && (i < walk->ef || first) &&
-					 (i < walk->ef || rows + (uint32_t) __popc(firsts & below) < walk->ef);
-		uint32_t keeping = __ballot_sync(FULL_WARP, keeps);
-
-		if (keeps)
-			walk->list[kept + (uint32_t) __popc(keeping & below)] = entry;
-		rows += (uint32_t) __popc(firsts);
-		kept += (uint32_t) __popc(keeping);
-		__syncwarp();
-	}
-	if (threadIdx.x == 0)
-	{
-		shared->live = kept;
-		shared->gathered = rows;
-		if (kept < walk->count)
-			shared->open_from = 0;
-	}
-	__syncthreads();
-	walk->count = shared->live;
-	walk->room = shared->gathered < walk->ef ? ~0u : walk->count;
 }
 
 #endif /* GPUANN_CUDA_EQUAL_ROWS_CUH */

@@ -14,7 +14,8 @@
  *		exact		the distance that ranks answers, in keys of 64 bits: in
  *					reference mode, which expands one slot a round, the same
  *					slots in the same sequence as the CPU engine, and has no
- *					lists of entry points, as it has not
+ *					lists of entry points, as it has not. Only tests have these
+ *					kernels (cuda/tests/reference.cu)
  * A query with a bitmap or a bound (a property of each query of a batch) keeps
  * its answers apart from the list: slots are tested when they are measured, so
  * those filtered out still route the walk; the bound is exact, so slots are
@@ -40,12 +41,10 @@
  * bound also the rows of what is admitted. Bound: latency of a round;
  * candidates are sorted and merged by binary search. Launched by batch.cu.
  */
-#include <math.h>
 #include <type_traits>
 
-#include "cuda/graph/graph_search.cuh"
+#include "cuda/graph/graph_search_kernel.cuh"
 
-#define THREADS 256u
 #define MIN_TILE 256u
 #define MIN_PLACES 1024u
 #define STATE_SHARED (48u * 1024) /* of one query */
@@ -54,143 +53,9 @@
 #define CODES_TILE 512u
 #define ROWS_TILE 128u
 
-/* Number of entries that are reranked exactly. */
-__host__ __device__ static inline uint32_t
-entries_to_rank(GraphMeasure measure, uint32_t k, uint32_t ef)
-{
-	return is_coded(measure) ? ranked_entries(k, ef) : ef;
-}
-
-/*
- * Encode a query for L1, on the rows' scale. An element beyond the range adds
- * the same to the distance of all rows, so clamping it changes no order.
- */
-__device__ static inline void
-encode_absolute(const MirrorView &mirror, const float *elements, signed char *codes)
-{
-	for (uint32_t i = threadIdx.x; i < mirror.code_stride; i += blockDim.x)
-		codes[i] =
-			i < mirror.dims
-				? (signed char) code_of((elements[i] - mirror.code_offsets[i]) * mirror.code_steps)
-				: (signed char) 0;
-	__syncthreads();
-}
-
-/* Lay out a walk and its answers. */
-template <class E>
-__device__ static inline void
-graph_lay_out(const BatchView &batch, const GraphLayout &layout, unsigned char *memory,
-			  GraphWalk<E> *graph, Answers *answers)
-{
-	uint32_t share = (layout.tile + blockDim.x / WARP - 1) / (blockDim.x / WARP);
-	unsigned char *state = layout.state_shared
-							   ? memory + layout.shared_bytes
-							   : batch.state + (size_t) blockIdx.x * batch.state_stride;
-	unsigned char *at = state + layout.table;
-	WalkOf<E> *walk = &graph->walk;
-
-	walk->list = (E *) (state + layout.list);
-	walk->other = (E *) (state + layout.list + layout.list_bytes);
-	graph->answers = (E *) (state + layout.answers);
-	graph->other_answers = (E *) (state + layout.answers + layout.list_bytes);
-	walk->candidates = (E *) (memory + layout.candidates);
-	graph->admitted = (E *) (memory + layout.admitted);
-	walk->fresh = (uint32_t *) (memory + layout.fresh) + threadIdx.x / WARP * share;
-	walk->table = (uint32_t *) at;
-	walk->places = layout.places;
-	walk->count = walk->measured = walk->forgotten = walk->round = walk->expanded =
-		walk->iterations = 0;
-	walk->scale = 1;
-	graph->nanswers = 0;
-	answers->best.now = entries_at(&at, layout.half);
-	answers->best.next = entries_at(&at, layout.half);
-	at = memory + layout.tile_answers;
-	answers->found = entries_at(&at, TILE_EXACT);
-	answers->gathered = (uint32_t *) at;
-}
-
-/* One query per block, from pinned memory to answers in pinned memory. */
-template <typename T, int TERM, class By>
-__global__ void
-__launch_bounds__(THREADS, By::BLOCKS) graph_search_kernel(const MirrorView mirror,
-														   const BatchView batch,
-														   const PendingLists pending,
-														   const GraphLayout layout)
-{
-	__shared__ GraphShared shared;
-	DYNAMIC_SHARED(memory);
-	const DeviceQuery &asked = shared.asked;
-	signed char *codes = (signed char *) memory + layout.codes;
-	MeasuredQuery query;
-	GraphWalk<typename By::Listed> graph;
-	Answers answers;
-	uint32_t scanned,
-		reached;
-
-	load_device_query(batch, &shared.asked);
-	graph_lay_out(batch, layout, memory, &graph, &answers);
-	for (uint32_t i = threadIdx.x; i < graph.walk.places; i += THREADS)
-		graph.walk.table[i] = NO_SLOT;
-	if (threadIdx.x == 0)
-	{
-		shared.walk.found[0] = shared.walk.found[1] = shared.walk.fresh = shared.walk.most = 0;
-		shared.walk.open_from = shared.walk.gathered = 0;
-		shared.walk.part = WALK_PLAIN;
-	}
-	__syncthreads();
-	graph.walk.ef = asked.ef;
-	graph.walk.room = By::MEASURE == MEASURE_EXACT ? ~0u : asked.ef;
-	graph.apart = asked.has_admitted || asked.has_beyond;
-	query.codes = (const uint4 *) codes;
-	query.vector =
-		load_query<T>(mirror, batch.vectors + asked.vector, (float *) memory, &shared.walk.norm);
-	if constexpr (By::MEASURE == MEASURE_ROTATED)
-	{
-		/* rotation uses the memory of the candidates as scratch */
-		encode_rotated_query<TERM>(mirror, query.vector.elements,
-								   (float *) (memory + layout.candidates), codes, &graph.walk,
-								   &shared.walk);
-		query.step = graph.walk.step;
-		query.factor = graph.walk.factor;
-	}
-	else if constexpr (By::MEASURE == MEASURE_CODES && TERM == TERM_ABSOLUTE)
-		encode_absolute(mirror, query.vector.elements, codes);
-	else if constexpr (By::MEASURE == MEASURE_CODES && TERM != TERM_BITS)
-		encode_query<TERM>(mirror, query.vector.elements, codes, &graph.walk, &shared.walk);
-	graph_walk_all<T, TERM, By>(mirror, batch, layout, query, &graph, &shared);
-	if (By::MEASURE == MEASURE_EXACT && graph.walk.count > graph.walk.ef)
-		graph.walk.count = graph.walk.ef;
-	reached = count_reached(graph);
-	if (graph.apart)
-	{
-		graph.walk.list = graph.answers;
-		graph.walk.other = graph.other_answers;
-		graph.walk.count = graph.nanswers;
-	}
-	rank_exactly<T, TERM, EXACT_TEAM>(mirror, asked, query.vector, graph.walk, &answers,
-									  entries_to_rank(By::MEASURE, asked.k, asked.ef),
-									  &shared.walk);
-	if (pending.keys != NULL)
-	{
-		merge_lists(pending, &answers, &shared.walk);
-		scanned = pending.heads[blockIdx.x].pending;
-	}
-	else
-		scanned = merge_pending<T, TERM, true>(mirror, batch, asked, query.vector, &answers,
-											   &shared.walk);
-	__syncthreads();
-	write_answers(mirror, batch, asked, graph.walk, answers.best, scanned, reached,
-				  By::MEASURE == MEASURE_EXACT ? graph.walk.expanded : 0, &shared.walk);
-	end_query(batch, gridDim.x);
-}
-
 /* --- the host's part ------------------------------------------------------ */
 
-typedef void (*GraphKernel)(const MirrorView, const BatchView, const PendingLists,
-							const GraphLayout);
-
 #define CODES_KERNEL(T, TERM) graph_search_kernel<T, TERM, ByCodes<T, TERM>>
-#define EXACT_KERNEL(T, TERM) graph_search_kernel<T, TERM, ByExact<T, TERM>>
 /* rows of bits are their own codes */
 #define ROWS_KERNEL(T, TERM) \
 	graph_search_kernel<T, TERM, \
@@ -202,12 +67,11 @@ typedef void (*GraphKernel)(const MirrorView, const BatchView, const PendingList
 						std::conditional_t<TERM == TERM_SQUARE || TERM == TERM_PRODUCT, \
 										   ByRotated<T, TERM>, ByCodes<T, TERM>>>
 
-#define MEASURES 4
+/* The kernels of each measure but MEASURE_EXACT. */
+static const GraphKernel graph_kernels[MEASURE_EXACT][TYPES_AND_TERMS_COUNT] = {
+	TYPES_AND_TERMS(CODES_KERNEL), TYPES_AND_TERMS(ROWS_KERNEL), TYPES_AND_TERMS(ROTATED_KERNEL)};
 
-/* The kernels of each measure. */
-static const GraphKernel graph_kernels[MEASURES][TYPES_AND_TERMS_COUNT] = {
-	TYPES_AND_TERMS(CODES_KERNEL), TYPES_AND_TERMS(ROWS_KERNEL), TYPES_AND_TERMS(EXACT_KERNEL),
-	TYPES_AND_TERMS(ROTATED_KERNEL)};
+const GraphKernel *graph_reference_kernels;
 
 /* The measure of a mirror's queries. */
 static GraphMeasure
@@ -323,9 +187,20 @@ graph_search_state_bytes(const GraphLimits *limits, const MirrorView *mirror, bo
 cudaError_t
 graph_search_prepare(const cudaDeviceProp *device, GraphLimits *limits)
 {
+	cudaError_t error;
+
 	limits->search_shared =
 		(uint32_t) device->sharedMemPerBlockOptin - (uint32_t) sizeof(GraphShared) - 64;
-	return allow_shared(graph_kernels, limits->search_shared);
+	error = allow_shared(graph_kernels, limits->search_shared);
+	for (int i = 0; graph_has_reference() && i < TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
+		error = allow_shared(graph_reference_kernels[i], limits->search_shared);
+	return error;
+}
+
+bool
+graph_has_reference(void)
+{
+	return graph_reference_kernels != NULL;
 }
 
 cudaError_t
@@ -337,9 +212,11 @@ graph_search_launch(const GraphLaunch *launch)
 		lay_out_graph(launch->limits, &mirror, measure, launch->max_k, launch->max_ef,
 					  launch->any_admitted);
 	size_t bytes = layout.shared_bytes + (layout.state_shared ? layout.state_bytes : 0);
-	GraphKernel kernel = graph_kernels[measure][type_and_term(launch->type, mirror.metric)];
+	const GraphKernel *kernels =
+		measure == MEASURE_EXACT ? graph_reference_kernels : graph_kernels[measure];
+	GraphKernel kernel = kernels[type_and_term(launch->type, mirror.metric)];
 
-	LAUNCH(kernel, launch->queries, THREADS, bytes, launch->stream, mirror, launch->batch,
+	LAUNCH(kernel, launch->queries, GRAPH_THREADS, bytes, launch->stream, mirror, launch->batch,
 		   launch->pending, layout);
 	return cudaGetLastError();
 }

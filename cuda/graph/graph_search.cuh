@@ -26,8 +26,8 @@ enum GraphMeasure
 {
 	MEASURE_CODES = 0,
 	MEASURE_ROWS = 1,
-	MEASURE_EXACT = 2,
-	MEASURE_ROTATED = 3 /* as MEASURE_CODES, with rotation and scales */
+	MEASURE_ROTATED = 2, /* as MEASURE_CODES, with rotation and scales */
+	MEASURE_EXACT = 3	 /* reference mode (cuda/tests/reference.cu) */
 };
 
 __host__ __device__ static inline bool
@@ -278,7 +278,8 @@ rotated_code_key(const MirrorView &mirror, float step, float factor, const uint4
 /*
  * A measure as a policy: the type of list entries, whose keys have its width;
  * the blocks per SM to compile for; the lanes per slot; a slot's key, in all of
- * these lanes. Whole warps.
+ * these lanes. Whole warps. That of reference mode also cuts the list after a
+ * round.
  */
 
 /* By codes. */
@@ -348,27 +349,6 @@ struct ByRows
 	{
 		return fast_key(
 			fast_distance<T, TERM>(mirror, query.vector, slot, active, fast_team(mirror.stride)));
-	}
-};
-
-/* By stored rows, exactly: reference mode. */
-template <typename T, int TERM>
-struct ByExact
-{
-	typedef ExactEntry Listed;
-	static const GraphMeasure MEASURE = MEASURE_EXACT;
-	static const int BLOCKS = ROWS_BLOCKS;
-
-	__device__ static inline uint32_t
-	lanes(const MirrorView &)
-	{
-		return EXACT_TEAM;
-	}
-
-	__device__ static inline Key
-	key(const MirrorView &mirror, const MeasuredQuery &query, int, bool, uint32_t slot, bool active)
-	{
-		return exact_key<T, TERM>(mirror, query.vector, slot, active);
 	}
 };
 
@@ -562,16 +542,6 @@ make_room_for(GraphWalk<E> *graph, uint32_t more)
 		visit_answers(graph);
 }
 
-/* Record the slot that a search in reference mode expands. */
-template <class E>
-__device__ static inline void
-record_trace(const BatchView &batch, const DeviceQuery &asked, const WalkOf<E> &walk,
-		   const Parents &parents)
-{
-	if (threadIdx.x == 0 && parents.place != NO_SLOT && walk.expanded <= asked.trace_room)
-		batch.traces[asked.trace + walk.expanded - 1] = slot_of(walk.list[parents.place]);
-}
-
 /* The rows by which duplicates are detected. */
 template <class By>
 __device__ static inline ComparedRows
@@ -623,8 +593,6 @@ graph_walk_all(const MirrorView &mirror, const BatchView &batch, const GraphLayo
 				return;
 			continue;
 		}
-		if (By::MEASURE == MEASURE_EXACT)
-			record_trace(batch, shared->asked, *walk, parents);
 		if (threadIdx.x == 0)
 			shared->admitted = shared->staying = 0;
 		make_room_for(graph, total);
@@ -638,8 +606,8 @@ graph_walk_all(const MirrorView &mirror, const BatchView &batch, const GraphLayo
 						&shared->walk.found[walk->round & 1]);
 		merge_candidates(walk, &shared->walk, parents,
 						 By::MEASURE == MEASURE_EXACT ? ~0u : walk->ef);
-		if (By::MEASURE == MEASURE_EXACT)
-			keep_rows_and_copies(compared_rows<By>(mirror), walk, &shared->walk);
+		if constexpr (By::MEASURE == MEASURE_EXACT)
+			By::keep(compared_rows<By>(mirror), walk, &shared->walk);
 		walk->round++;
 	}
 }

@@ -59,6 +59,8 @@ extern size_t graph_search_state_bytes(const GraphLimits *limits, const MirrorVi
  * them.
  */
 extern cudaError_t graph_search_prepare(const cudaDeviceProp *device, GraphLimits *limits);
+/* Whether searches may be in reference mode: only where tests link it. */
+extern bool graph_has_reference(void);
 extern cudaError_t graph_search_launch(const GraphLaunch *launch);
 
 #endif /* GPUANN_CUDA_GRAPH_SEARCH_H */

@@ -167,8 +167,7 @@ __launch_bounds__(THREADS_MAX, 1) walk_kernel(const MirrorView mirror, const Bat
 	else
 		scanned = merge_pending<T, TERM, false>(mirror, batch, asked, query, &answers, &shared);
 	__syncthreads();
-	write_answers(mirror, batch, asked, walk, answers.best, scanned, answers.best.count, 0,
-				  &shared);
+	write_answers(mirror, batch, asked, walk, answers.best, scanned, answers.best.count, &shared);
 	end_query(batch, gridDim.x);
 }
 

@@ -42,8 +42,8 @@ entry_points_wanted(const CudaMirror *mirror, uint32_t nseeds)
 }
 
 /*
- * Lists of a side (entry_points_of). While queries are about their kernels have
- * a block on each SM, which leaves these most of it.
+ * The lists of a buffer (entry_points_of). While queries are in flight the
+ * kernels that make them have one block per SM, which leaves queries the rest.
  */
 static EntryPoints
 lists_of(const CudaEngine *engine, const CudaMirror *mirror, uint32_t side, const uint32_t *entries,
@@ -56,9 +56,9 @@ lists_of(const CudaEngine *engine, const CudaMirror *mirror, uint32_t side, cons
 	return lists;
 }
 
-/* Make the side that no batch reads from now on; those in flight may. */
+/* Build the buffer that no later batch reads; those in flight may. */
 static bool
-send_entries(CudaEngine *engine, CudaMirror *mirror, const uint32_t *entries, uint32_t count)
+entry_points_send(CudaEngine *engine, CudaMirror *mirror, const uint32_t *entries, uint32_t count)
 {
 	MirrorView view = entry_points_view(mirror);
 	EntryPoints lists = lists_of(engine, mirror, mirror->entries_side ^ 1, entries, count,
@@ -116,7 +116,7 @@ entry_points_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slo
 	return GPU(&engine->device.failure,
 			   entry_points_sample_launch(entries, wanted, seeds, of_seeds, slots, count,
 										  engine->device.job_stream)) &&
-				   send_entries(engine, mirror, entries, wanted)
+				   entry_points_send(engine, mirror, entries, wanted)
 			   ? entry_points_pivots(wanted)
 			   : 0;
 }
@@ -157,7 +157,7 @@ entry_points_stage(CudaEngine *engine, CudaJob *job)
 	if (wanted > 0)
 	{
 		piece = piece_free(engine);
-		if (piece == NULL || !send_entries(engine, mirror, seeds, wanted) ||
+		if (piece == NULL || !entry_points_send(engine, mirror, seeds, wanted) ||
 			!piece_send(engine, job, piece))
 			return false;
 	}

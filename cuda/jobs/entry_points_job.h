@@ -34,7 +34,7 @@ extern uint32_t entry_points_make_of(CudaEngine *engine, CudaMirror *mirror, con
  */
 extern const uint32_t *entry_points_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made,
 									  const uint32_t *slots, uint32_t count, uint32_t *near);
-/* A number that stands for the seeds that lists are made of. */
+/* A checksum of the seeds that lists are made of. */
 extern uint64_t entry_points_sum(const uint32_t *seeds, uint32_t nseeds);
 
 #endif /* GPUANN_CUDA_ENTRY_POINTS_JOB_H */

@@ -15,25 +15,25 @@ struct ListsTrain;
 typedef enum JobStage
 {
 	STAGE_QUEUED,
-	STAGE_CODES,   /* codes are made */
-	STAGE_LINK,	   /* rows are linked or repaired, and the result brought to the host */
-	STAGE_LISTS,   /* rows get into lists */
-	STAGE_FLOATS,  /* centroids and codebook are on their way */
-	STAGE_TRAIN,   /* or are made */
-	STAGE_ROWS,	   /* rows are on their way */
-	STAGE_STATES,  /* the host's states of appended rows are written */
-	STAGE_SEEDS,   /* seeds are */
-	STAGE_PENDING, /* the new list of pending slots is */
-	STAGE_JUDGE,   /* codes are judged by the graph */
-	STAGE_ENTRIES, /* lists of entries are made */
-	STAGE_DRAIN,   /* the last pieces are */
+	STAGE_CODES,   /* encode rows */
+	STAGE_LINK,	   /* link or repair rows, and copy the result to the host */
+	STAGE_LISTS,   /* put rows into lists */
+	STAGE_FLOATS,  /* copy centroids and codebook to the device, */
+	STAGE_TRAIN,   /* or train them there */
+	STAGE_ROWS,	   /* copy rows to the device */
+	STAGE_STATES,  /* write the host's states of appended rows */
+	STAGE_SEEDS,   /* copy the seeds */
+	STAGE_PENDING, /* copy the new list of pending slots */
+	STAGE_JUDGE,   /* judge codes by the graph */
+	STAGE_ENTRIES, /* make lists of entry points */
+	STAGE_DRAIN,   /* wait for the last pieces */
 	STAGE_DONE
 } JobStage;
 
 struct CudaJob
 {
-	CudaJob *next;			 /* of all */
-	CudaJob *next_of_mirror; /* after this one */
+	CudaJob *next;			 /* of all jobs */
+	CudaJob *next_of_mirror; /* the mirror's job after this one */
 	JobId id;
 	EngineJob in;
 	CudaMirror *mirror;
@@ -42,19 +42,20 @@ struct CudaJob
 	uint32_t shown_done; /* what JobProgress says */
 	uint32_t shown_total;
 	uint32_t in_flight; /* pieces */
-	bool fenced;		/* one of them, or one before, stands for all that a failed job launched */
+	bool fenced;		/* failed: a piece has been sent whose completion implies that all launches
+						 * of the job are done */
 	uint32_t step;		/* of a stage that has several */
-	Piece *held;		/* a piece whose memory is read when it has been applied */
+	Piece *held;		/* a piece whose memory is read after its completion */
 	EngineStatus link_status; /* of a link: how it ended */
 	LinkResult link;	/* its arrays are the job's own */
-	CudaLinkWork *work;		/* what it is at (link_job.h) */
-	ListsWork *lists;	/* likewise (lists_work.h) */
-	ListsTrain *train;	/* likewise (lists_train_job.cu) */
-	uint32_t npending; /* slots: appended and on their way, or left on the list */
+	CudaLinkWork *work; /* state of a running link (link_job.h), */
+	ListsWork *lists;	/* of rows put into lists (lists_work.h), */
+	ListsTrain *train;	/* of a training (lists_train_job.cu) */
+	uint32_t npending; /* slots: appended, not yet published; or left on the list */
 	bool has_pending;
-	uint32_t marked;  /* slots that it links and that are called linked */
-	uint32_t scanned; /* slots of the list, or appended rows, that were gone through */
-	uint32_t ndead;	  /* of these rows */
+	uint32_t marked;  /* slots linked by it that are marked as linked so far */
+	uint32_t scanned; /* slots of the list, or appended rows, processed so far */
+	uint32_t ndead;	  /* of these rows, the dead ones */
 	uint32_t *seeds;
 	uint32_t nseeds;
 	bool has_seeds;
@@ -62,8 +63,8 @@ struct CudaJob
 	uint64_t entry_points_sum;
 	bool has_entries;
 	/*
-	 * bytes of the host that are counted for it: until it is complete, and what
-	 * its result has, until it is released
+	 * bytes of host memory counted for it: of its work, until it is complete,
+	 * and of its result, until it is released
 	 */
 	uint64_t work_bytes;
 	uint64_t result_bytes;
@@ -72,18 +73,18 @@ struct CudaJob
 	EngineError error;
 };
 
-/* Of an engine; jobs_open makes it. */
+/* An engine's jobs; created by jobs_open(). */
 struct CudaJobs
 {
-	CudaJob *first; /* of all */
+	CudaJob *first; /* of all jobs */
 	JobId last_job;
-	Piece pieces[PIECES + 1]; /* the last has no memory: it only says what was launched before */
+	Piece pieces[PIECES + 1]; /* the last has no memory: a fence */
 	Range piece_memory;
-	unsigned char *pinned; /* of pieces */
+	unsigned char *pinned; /* memory of the pieces */
 };
 
 /*
- * jobs_open.cu: take what jobs share, and give it back, after an error too; no
+ * jobs_open.cu: allocate what jobs share, and free it, also after an error; no
  * job is left by then
  */
 extern bool jobs_open(CudaEngine *engine, EngineError *error);
@@ -93,7 +94,7 @@ extern EngineStatus job_submit(CudaEngine *engine, const EngineJob *in, JobId *i
 							   EngineError *error);
 extern CudaJob *job_find(CudaEngine *engine, JobId id);
 extern void jobs_run(CudaEngine *engine);
-/* Count bytes of the host for a job, in its work_bytes or result_bytes. */
+/* Count bytes of host memory for a job: its work_bytes or result_bytes. */
 extern void job_counts(CudaEngine *engine, uint64_t *counted, uint64_t bytes);
 extern void job_free(CudaEngine *engine, CudaJob *job);
 

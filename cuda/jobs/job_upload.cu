@@ -127,7 +127,7 @@ pieces_let_go(CudaEngine *engine, const Fetch *fetches)
 			engine->jobs->pieces[i].held = false;
 }
 
-/* CUDA's thread: a piece has been applied. */
+/* Called by CUDA's thread: a piece has been applied. */
 static void
 piece_applied(void *arg)
 {
@@ -148,7 +148,7 @@ upload_launched(CudaEngine *engine)
 	return GPU(&engine->device.failure, cudaGetLastError());
 }
 
-/* Note that a piece is on its way. */
+/* Record in the job stream that a piece's launches end here. */
 bool
 piece_send(CudaEngine *engine, CudaJob *job, Piece *piece)
 {
@@ -230,7 +230,7 @@ compute_norms(CudaEngine *engine, const CudaMirror *mirror, const uint32_t *slot
 	return upload_launched(engine);
 }
 
-/* Vectors on their way into a piece. */
+/* Vectors to stage in a piece, in chunks. */
 struct StagedRows
 {
 	const CudaMirror *mirror;
@@ -299,10 +299,10 @@ is_marked(const uint64_t *bits, uint32_t i)
 }
 
 /*
- * Clear what has been mapped of the dead bits since: later each is written
- * alone, beside others of its word. Done by the piece that writes there first,
- * not when memory is mapped: a mirror may be dropped before it has a job, and
- * then nothing waits for the device.
+ * Clear the dead bits mapped since the last call; later writes change single
+ * bits of a word. Done by the first piece that writes there, not when memory is
+ * mapped: a mirror may be dropped before it has a job, and then nothing waits
+ * for the device.
  */
 static bool
 clear_new_bits(CudaEngine *engine, CudaMirror *mirror)

@@ -82,7 +82,7 @@ job_counts(CudaEngine *engine, uint64_t *counted, uint64_t bytes)
 	engine->device.host_arrays += bytes;
 }
 
-/* Count the bytes no more. */
+/* Stop counting a job's bytes of host memory. */
 static void
 discount(CudaEngine *engine, uint64_t *counted)
 {
@@ -113,7 +113,7 @@ job_free(CudaEngine *engine, CudaJob *job)
  * Check that a job brings what its kind needs; slots are checked when it runs.
  */
 static EngineStatus
-check_arrays(const EngineJob *in, EngineError *error)
+job_check_arrays(const EngineJob *in, EngineError *error)
 {
 	bool slots = in->kind != JOB_APPEND && in->kind != JOB_CODEBOOK && in->kind != JOB_DROP &&
 				 !engine_job_links(in->kind);
@@ -143,7 +143,7 @@ check_arrays(const EngineJob *in, EngineError *error)
 
 /* Check that a job is one for its mirror's method. */
 static EngineStatus
-check_kind(const EngineJob *in, const CudaMirror *mirror, EngineError *error)
+job_check_kind(const EngineJob *in, const CudaMirror *mirror, EngineError *error)
 {
 	bool lists = mirror->lists != NULL;
 
@@ -168,7 +168,7 @@ EngineStatus
 job_submit(CudaEngine *engine, const EngineJob *in, JobId *id, EngineError *error)
 {
 	CudaMirror *mirror = device_mirror(&engine->device, in->mirror);
-	EngineStatus status = check_arrays(in, error);
+	EngineStatus status = job_check_arrays(in, error);
 	CudaJob *job;
 
 	if (status != ENGINE_OK)
@@ -178,7 +178,7 @@ job_submit(CudaEngine *engine, const EngineJob *in, JobId *id, EngineError *erro
 		engine_error(error, ENGINE_NOT_FOUND, "no mirror %llu", (unsigned long long) in->mirror);
 		return ENGINE_NOT_FOUND;
 	}
-	status = check_kind(in, mirror, error);
+	status = job_check_kind(in, mirror, error);
 	if (status != ENGINE_OK)
 		return status;
 	job = (CudaJob *) calloc(1, sizeof(*job));
@@ -231,7 +231,7 @@ take_seeds(CudaEngine *engine, CudaJob *job)
 
 /* Begin a job of a mirror with lists that has stages of its own. */
 static EngineStatus
-begin_lists(CudaEngine *engine, CudaJob *job)
+job_begin_lists(CudaEngine *engine, CudaJob *job)
 {
 	switch (job->in.kind)
 	{
@@ -289,7 +289,7 @@ job_begin(CudaEngine *engine, CudaJob *job)
 			}
 	if (mirror->lists != NULL)
 	{
-		EngineStatus status = begin_lists(engine, job);
+		EngineStatus status = job_begin_lists(engine, job);
 
 		return status == ENGINE_OK || job_fail(job, status);
 	}
@@ -318,7 +318,7 @@ collect_seeds(CudaJob *job)
 			job->seeds[job->nseeds++] = seeds[i];
 }
 
-/* Call a slot linked that a job links, in the host's states. */
+/* Mark a slot as linked in the host's states. */
 static void
 mark_linked(CudaMirror *mirror, uint32_t slot)
 {
@@ -357,13 +357,13 @@ link_slots(CudaJob *job)
 }
 
 /*
- * Whether the list of pending slots is to be made anew.
+ * Whether the list of pending slots is to be rebuilt.
  *
- * A load brings the graph rows of millions of slots in jobs of some thousand,
- * all of which are on the list: made anew by each, it would cost the square of
- * the rows. So while graph rows come it keeps slots that are linked already,
- * which searches find twice and give once, up to half of it; the seeds, which
- * come after the graph rows, end that.
+ * A load sends the graph rows of millions of slots in jobs of some thousand,
+ * and all these slots are on the list: rebuilt by each job, the cost would be
+ * quadratic in the rows. So jobs with graph rows leave slots on the list that
+ * are linked already, up to half of it; searches find these twice and return
+ * them once. The seeds, which are sent last, rebuild it.
  */
 static bool
 list_is_due(const CudaJob *job)
@@ -478,7 +478,7 @@ drop_mirror(CudaEngine *engine, CudaMirror *mirror)
 	mirror_free(&engine->device, mirror);
 }
 
-/* All of a job is on the device: let batches see it. */
+/* Publish a job, all of which is on the device. */
 static void
 job_publish(CudaJob *job)
 {
@@ -518,7 +518,8 @@ job_publish(CudaJob *job)
  * it is on its way.
  */
 static bool
-send_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count, uint32_t *to)
+job_send_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count,
+			   uint32_t *to)
 {
 	while (job->done < count)
 		if (!piece_slots(engine, job, slots, count, to))
@@ -526,7 +527,7 @@ send_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t cou
 	return true;
 }
 
-/* Send rows while there are free pieces. True when all are on their way. */
+/* Send rows while there are free pieces. True when all were sent. */
 static bool
 send_rows(CudaEngine *engine, CudaJob *job)
 {
@@ -548,7 +549,7 @@ send_rows(CudaEngine *engine, CudaJob *job)
 	return sent;
 }
 
-/* A stage has done a slice of the host's work: the owner comes back soon. */
+/* Have the owner return soon, after a slice of the host's work. */
 static bool
 go_on(CudaEngine *engine)
 {
@@ -594,14 +595,14 @@ run_stage(CudaEngine *engine, CudaJob *job)
 				job->link.nseeds == 0)
 				return true;
 			collect_seeds(job);
-			return send_slots(engine, job, job->seeds, job->nseeds,
-							  (uint32_t *) mirror->seeds.base +
-								  (mirror->seeds_side ^ 1) * SEEDS_ROOM);
+			return job_send_slots(engine, job, job->seeds, job->nseeds,
+								  (uint32_t *) mirror->seeds.base +
+									  (mirror->seeds_side ^ 1) * SEEDS_ROOM);
 		case STAGE_PENDING:
 			if (!collect_pending(job))
 				return go_on(engine);
-			return send_slots(engine, job, mirror->listed, job->npending,
-							  (uint32_t *) mirror->pending[mirror->pending_side ^ 1].base);
+			return job_send_slots(engine, job, mirror->listed, job->npending,
+								  (uint32_t *) mirror->pending[mirror->pending_side ^ 1].base);
 		case STAGE_CODES:
 			return quantizer_stage(engine, job);
 		case STAGE_JUDGE:
@@ -638,8 +639,9 @@ job_complete(CudaEngine *engine, CudaJob *job)
 }
 
 /*
- * Whether the device has done with a job that failed, whose memory may go then.
- * Its last launches may have no piece that stands for them: one is sent.
+ * Whether the device is done with a failed job, whose memory can be freed then.
+ * Its last launches may lack a piece that shows their completion: a fence is
+ * sent.
  */
 static bool
 failed_job_is_over(CudaEngine *engine, CudaJob *job)
@@ -650,8 +652,8 @@ failed_job_is_over(CudaEngine *engine, CudaJob *job)
 }
 
 /*
- * Whether a job changes rows in place now: a search in passes would make it
- * wait long.
+ * Whether a job changes rows in place now: it would wait long for a search in
+ * passes, so none may begin.
  */
 static bool
 changes_in_place(const CudaJob *job)

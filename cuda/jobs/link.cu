@@ -1,19 +1,19 @@
 /*
  * link.cu
- *		The stage of a link that the device does: batch after batch, in pieces,
- *		and the rows it changed brought to the host.
+ *		The stage of a link that the device does: batch after batch, in pieces;
+ *		at the end the rows it changed are copied to the host.
  *
  * The host decides everything by counts that it knows, so a link waits for the
  * device only at its end: batches follow each other on the job stream. A piece
- * is a part of one step of a batch, done by a fixed number of blocks that leave
- * queries room on every SM, and so many rows for each of them; while queries
- * are about, one block on every fourth SM, one row each, one piece in flight.
+ * is a part of one step of a batch, for a fixed number of blocks that leave
+ * queries room on every SM, with a fixed number of rows each; while queries are
+ * in flight, one block on every fourth SM, one row each, one piece at a time.
  * How a batch is cut changes nothing of what it computes.
  *
  * Rows are measured as stored until codes are known to serve, then by codes
- * (link_codes.cu); what these wrote is put in order at the end.
+ * (link_codes.cu); graph rows that these wrote are sorted at the end.
  *
- * Batches grow with what is linked. What a link takes when it begins:
+ * Batches grow with the number of linked rows. Memory of a link:
  * link_begin.cu.
  */
 #include "cuda/jobs/entry_points_job.h"
@@ -22,24 +22,24 @@
 
 #define BATCH_FIRST 64u	  /* rows of the first batch of an empty graph: candidates of one another */
 #define BATCH_DOUBLING 256u /* up to here batches are as large as the graph */
-#define BLOCKS_OF_SM 6u	   /* of a link, on an SM at a time: a fifth of its registers and more is
-						    * for queries, whenever they come */
+#define BLOCKS_OF_SM 6u	   /* of a link, on an SM at a time: a fifth of its registers and more
+						    * stays free for queries */
 #define CODE_BLOCKS_OF_SM 5u /* likewise, of kernels that measure codes: these have 80 registers */
-#define PASSES 4u		   /* units of a piece that each of these does one after the other; a walk
-						    * takes half a millisecond */
-#define SHORT_UNITS 8u	   /* what a warp does by codes takes some 20 µs, but for a walk: so many
-						    * stand for one */
+#define PASSES 4u		   /* units of a piece per block, one after the other; a walk takes half a
+						    * millisecond */
+#define SHORT_UNITS 8u	   /* steps by codes, but for walks, take a warp some 20 µs: this many count
+						    * as one unit */
 #define IN_FLIGHT 3u	   /* pieces */
-#define BUSY_DIVISOR 4u	   /* while queries are about, a block on this part of the SMs: then one
+#define BUSY_DIVISOR 4u	   /* while queries are in flight, blocks on 1 / this of the SMs; then one
 						    * piece is in flight, of one unit each */
 #ifdef EMULATED
 #define CODES_FROM 256u		/* rows by whose neighbours codes can be judged */
 #else
 #define CODES_FROM 4096u
 #endif
-#define CODES_GROWTH 4u		/* they are judged again when the graph has grown so much */
+#define CODES_GROWTH 4u		/* they are judged again when the graph has grown by this factor */
 #define ORDERED_ROWS 16u	/* of a warp, of a piece's unit */
-#define EDGES_OF_GROUP 4u  /* edges back that are taken to have one target */
+#define EDGES_OF_GROUP 4u  /* reverse edges assumed per target */
 
 /* --- pieces --------------------------------------------------------------- */
 
@@ -55,7 +55,7 @@ link_blocks(CudaEngine *engine, CudaLinkWork *work)
 
 /* A piece to send and the units and blocks it may have, or NULL: not now. */
 static Piece *
-next_piece(CudaEngine *engine, CudaJob *job, CudaLinkPart *part)
+link_next_piece(CudaEngine *engine, CudaJob *job, CudaLinkPart *part)
 {
 	const CudaLinkWork *work = job->work;
 	bool busy = queries_active(engine);
@@ -69,8 +69,8 @@ next_piece(CudaEngine *engine, CudaJob *job, CudaLinkPart *part)
 }
 
 /*
- * The part of a step's `total` units that is next: as many as it may have, each
- * counted as so many.
+ * The next part of a step's `total` units: as many as it may have, of which
+ * `each` make one.
  */
 static CudaLinkPart
 next_part(CudaLinkWork *work, CudaLinkPart part, uint32_t each, uint32_t total)
@@ -96,7 +96,7 @@ link_mirror(const CudaJob *job)
 	return view;
 }
 
-/* A mirror as candidate searches see it. */
+/* The view of a mirror for candidate walks. */
 static MirrorView
 link_view(const CudaJob *job)
 {
@@ -109,7 +109,7 @@ link_view(const CudaJob *job)
 	return view;
 }
 
-/* Let kernels see the current side of the edges back. */
+/* Point the batch at the current buffer of reverse edges. */
 static void
 show_edges(CudaLinkWork *work)
 {
@@ -145,8 +145,8 @@ begin_batch(CudaJob *job)
 }
 
 /*
- * No batch follows: put rows in order that are not, or, if the job goes on,
- * look at those that a repair left poor.
+ * After the last batch: sort graph rows that are not sorted, or, if the job
+ * goes on, repair again those with too few candidates.
  */
 static void
 end_batches(CudaLinkWork *work, bool goes_on)
@@ -182,7 +182,7 @@ bool
 link_send_walk(CudaEngine *engine, CudaJob *job, const MirrorView *view)
 {
 	CudaLinkPart part;
-	Piece *piece = next_piece(engine, job, &part);
+	Piece *piece = link_next_piece(engine, job, &part);
 
 	return piece != NULL && send_rows_part(engine, job, piece, part, view, LINK_WALK);
 }
@@ -250,9 +250,9 @@ send_order(CudaEngine *engine, CudaJob *job, Piece *piece, CudaLinkPart part)
 		   piece_send(engine, job, piece);
 }
 
-/* A batch is on its way: its rows count as linked for those that follow. */
+/* End a batch: its rows count as linked for the next. */
 static void
-end_batch(CudaJob *job)
+link_end_batch(CudaJob *job)
 {
 	CudaLinkWork *work = job->work;
 
@@ -266,14 +266,14 @@ end_batch(CudaJob *job)
 	job->shown_done = work->first;
 }
 
-/* Send one piece of what the batch needs now. False: not now. */
+/* Send one piece of the batch's current step. False: not now. */
 static bool
 send_step(CudaEngine *engine, CudaJob *job)
 {
 	CudaLinkWork *work = job->work;
 	MirrorView view = link_view(job);
 	CudaLinkPart part;
-	Piece *piece = next_piece(engine, job, &part);
+	Piece *piece = link_next_piece(engine, job, &part);
 
 	if (piece == NULL)
 		return false;
@@ -332,7 +332,7 @@ next_step(CudaJob *job)
 		default:
 			if (work->done < rows * job->mirror->spec.degree)
 				return;
-			end_batch(job);
+			link_end_batch(job);
 			if (!begin_batch(job))
 				end_batches(work, true);
 			break;
@@ -340,7 +340,7 @@ next_step(CudaJob *job)
 	work->done = 0;
 }
 
-/* See what there is of codes. */
+/* Decide whether and when codes are judged. */
 static void
 look_at_codes(CudaJob *job)
 {
@@ -472,7 +472,7 @@ send_lists(CudaEngine *engine, CudaJob *job)
  * on their way.
  */
 static bool
-send_slots(CudaEngine *engine, CudaJob *job)
+link_send_slots(CudaEngine *engine, CudaJob *job)
 {
 	CudaLinkWork *work = job->work;
 	CudaMirror *mirror = job->mirror;
@@ -515,7 +515,7 @@ link_stage(CudaEngine *engine, CudaJob *job)
 		}
 		else if (work->phase <= LINK_STARTS)
 		{
-			if (!send_slots(engine, job))
+			if (!link_send_slots(engine, job))
 				return false;
 			look_at_codes(job);
 			if (!begin_batch(job))

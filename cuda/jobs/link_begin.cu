@@ -1,11 +1,10 @@
 /*
  * link_begin.cu
- *		What a link takes when it begins, and gives back at its end: the slots
- *		to link, and memory.
+ *		Begin and end of a link: the slots to link, and its memory.
  *
- * Memory is that of a smaller batch where a large one does not fit; where even
- * the smallest does not fit the link is refused. So it is where rows are in
- * host memory, unless it goes by their codes.
+ * Batches are smaller where memory is short; a link is refused where not even
+ * the smallest fits, and where rows are in host memory, unless it measures
+ * codes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +85,7 @@ link_lay_out(const CudaMirror *mirror, CudaLinkWork *work, unsigned char *at)
 
 /* Take the device memory of a link, for smaller batches if need be. */
 static EngineStatus
-take_memory(CudaEngine *engine, CudaMirror *mirror, CudaLinkWork *work, EngineError *error)
+link_take_memory(CudaEngine *engine, CudaMirror *mirror, CudaLinkWork *work, EngineError *error)
 {
 	EngineStatus status = ENGINE_NO_MEMORY;
 	uint32_t linked = mirror->linked + work->count;
@@ -124,7 +123,7 @@ take_memory(CudaEngine *engine, CudaMirror *mirror, CudaLinkWork *work, EngineEr
  * linked.
  */
 static bool
-collect_slots(const CudaJob *job, CudaLinkWork *work)
+link_collect_slots(const CudaJob *job, CudaLinkWork *work)
 {
 	const CudaMirror *mirror = job->mirror;
 	const uint32_t *from = job->in.slots != NULL ? job->in.slots : mirror->listed;
@@ -198,9 +197,9 @@ link_begin(CudaEngine *engine, CudaJob *job)
 	work->batch.max_equal = PRUNE_MAX_EQUAL(mirror->spec.degree);
 	work->linked_here = (uint8_t *) calloc((size_t) mirror->rows / 8 + 1, 1);
 	work->bits = (uint32_t *) calloc((size_t) mirror->rows / 32 + 1, sizeof(uint32_t));
-	if (work->linked_here == NULL || work->bits == NULL || !collect_slots(job, work))
+	if (work->linked_here == NULL || work->bits == NULL || !link_collect_slots(job, work))
 		return ENGINE_NO_MEMORY;
-	status = take_memory(engine, mirror, work, &job->error);
+	status = link_take_memory(engine, mirror, work, &job->error);
 	if (status != ENGINE_OK)
 		return status;
 	work->left_out = (uint32_t *) malloc(work->most * sizeof(uint32_t));
@@ -216,7 +215,7 @@ link_begin(CudaEngine *engine, CudaJob *job)
 	return ENGINE_OK;
 }
 
-/* Let go of everything that a link has but its result. */
+/* Free all memory of a link but its result. */
 void
 link_end(CudaEngine *engine, CudaJob *job)
 {

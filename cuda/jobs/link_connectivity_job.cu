@@ -57,7 +57,7 @@ reach_view(const CudaJob *job)
 	return view;
 }
 
-/* Start over: only the seeds are reached. */
+/* Start over from the seeds. */
 static bool
 send_start(CudaEngine *engine, CudaJob *job)
 {

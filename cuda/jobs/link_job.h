@@ -16,23 +16,23 @@
 typedef enum LinkPhase
 {
 	LINK_BEGIN,
-	LINK_BROKEN, /* a repair: the device looks which rows name dead slots */
-	LINK_SLOTS,	 /* the slots to link are on their way */
-	LINK_STARTS, /* the slots that searches start from */
-	LINK_JUDGE,	 /* codes are judged by what is linked so far */
-	LINK_TERMS,	 /* rows are measured by codes from now on */
+	LINK_BROKEN, /* a repair: find rows that name dead slots */
+	LINK_SLOTS,	 /* copy the slots to link to the device, */
+	LINK_STARTS, /* and the slots that walks start from */
+	LINK_JUDGE,	 /* judge codes by the rows linked so far */
+	LINK_TERMS,	 /* compute the terms by which codes are measured from now on */
 	LINK_WALK,
-	LINK_AROUND, /* a repair: what is around the dead neighbours of rows is gathered */
+	LINK_AROUND, /* a repair: gather the neighbours of dead neighbours */
 	LINK_CHOOSE,
 	LINK_WRITE,
 	LINK_BACK,
-	LINK_ORDER, /* rows written by codes are put in order */
-	LINK_POOR,	/* a repair: rows that found little are gone through again, with a walk */
-	LINK_DRAIN, /* the last batch */
-	LINK_SEEDS, /* the seeds that stay are brought here */
-	LINK_REACH, /* what is left out gets a way in */
-	LINK_BITS,	/* which rows changed is brought here */
-	LINK_ROWS,	/* the rows that changed */
+	LINK_ORDER, /* sort graph rows that were written by codes */
+	LINK_POOR,	/* a repair: walk again for rows with too few candidates */
+	LINK_DRAIN, /* wait for the last batch */
+	LINK_SEEDS, /* copy the seeds that stay to the host */
+	LINK_REACH, /* attach unreachable rows */
+	LINK_BITS,	/* copy the bitmap of changed rows to the host, */
+	LINK_ROWS,	/* then these rows */
 	LINK_OVER
 } LinkPhase;
 
@@ -48,7 +48,7 @@ struct CudaLinkWork
 {
 	LinkPhase phase;
 	bool repairs;	 /* JOB_REPAIR */
-	bool walks;		 /* a repair that has come to rows that found little */
+	bool walks;		 /* a repair that is at LINK_POOR */
 	int step;		 /* of LINK_BROKEN, LINK_REACH */
 	uint32_t rounds; /* likewise */
 	LinkReach reach;
@@ -57,18 +57,18 @@ struct CudaLinkWork
 	uint32_t *fetch_to;
 	Range memory;
 	LinkBatch batch;
-	uint32_t *slots; /* on the host, */
-	uint32_t slots_room; /* so many at most */
+	uint32_t *slots; /* to link, on the host; */
+	uint32_t slots_room; /* capacity */
 	uint32_t count;
-	uint32_t first; /* the batch */
-	uint32_t most;	/* rows of a batch */
+	uint32_t first; /* of the batch */
+	uint32_t most;	/* maximum rows of a batch */
 	uint32_t done;	/* of the phase: rows, parts, or words */
 	uint32_t got;
 	uint32_t nstarts; /* seeds of the mirror, of LINK_FROM */
 	LinkCodes codes;
-	uint32_t judge_at; /* linked rows at which codes are judged next */
+	uint32_t judge_at; /* number of linked rows at which codes are judged next */
 	bool judging;
-	uint32_t lists;	  /* of entries, made for this link */
+	uint32_t lists;	  /* lists of entry points made for this link */
 	uint32_t listed;  /* rows that were linked when lists were made */
 	uint32_t chosen;  /* rows of the link below this have chosen lists, or are to start from
 					   * seeds */
@@ -81,7 +81,7 @@ struct CudaLinkWork
 	int32_t *terms;	  /* batch.code_terms, once rows are measured by codes; NULL: they never will
 					   * be */
 
-	uint32_t *bits; /* a bitmap of rows, brought from the device or sent there */
+	uint32_t *bits; /* a bitmap of rows, copied from the device or to it */
 	bool keeps_seeds;
 	uint32_t *result_slots;
 	uint32_t *result_rows;
@@ -93,20 +93,20 @@ struct CudaLinkWork
 };
 
 /*
- * link_begin.cu. Take what a link needs. ENGINE_UNSUPPORTED: the device cannot
- * link this mirror as it is; ENGINE_NO_MEMORY: not now. job->error says why,
- * and nothing has changed.
+ * link_begin.cu. Allocate what a link needs. ENGINE_UNSUPPORTED: the device
+ * cannot link this mirror as it is; ENGINE_NO_MEMORY: not now. job->error says
+ * why, and nothing has changed.
  */
 extern EngineStatus link_begin(CudaEngine *engine, CudaJob *job);
 /*
- * Link, and bring what changed to job->link. True when over; job->link_status
- * says how it ended.
+ * Link, and copy what changed to job->link. True when over; job->link_status is
+ * its result.
  */
 extern bool link_stage(CudaEngine *engine, CudaJob *job);
-/* link_result.cu: the end of link_stage, from the last batch on; the same */
+/* link_result.cu: the phases of link_stage() after the last batch; the same */
 extern bool link_bring_result(CudaEngine *engine, CudaJob *job);
 /*
- * Bring so many words here, several pieces at a time. True when all have come.
+ * Copy that many words to the host, several pieces at a time. True when done.
  */
 extern bool link_fetch(CudaEngine *engine, CudaJob *job, const uint32_t *from, uint32_t *to,
 					   uint32_t words);
@@ -117,13 +117,13 @@ extern bool link_fetch(CudaEngine *engine, CudaJob *job, const uint32_t *from, u
 extern bool link_collect_repair(const CudaJob *job, CudaLinkWork *work);
 extern bool link_find_broken(CudaEngine *engine, CudaJob *job);
 extern bool link_find_poor(CudaEngine *engine, CudaJob *job);
-/* Seeds that are dead make way for others. */
+/* Replace dead seeds by others. */
 extern void link_replace_dead_seeds(CudaJob *job);
 /* link_connectivity_job.cu: as link_stage */
 extern bool link_reach(CudaEngine *engine, CudaJob *job);
-/* A mirror as kernels of a link see it. */
+/* A link's view of its mirror, for kernels. */
 extern MirrorView link_mirror(const CudaJob *job);
-/* How many blocks a kernel of a link may have now. */
+/* Maximum number of blocks of a link's kernel now. */
 extern uint32_t link_blocks(CudaEngine *engine, CudaLinkWork *work);
 /*
  * Send a piece of the batch's walks, over the mirror as `view` has it. False:
@@ -136,7 +136,7 @@ extern bool link_send_walk(CudaEngine *engine, CudaJob *job, const MirrorView *v
  */
 extern uint32_t link_choose_seeds(const CudaMirror *mirror, const CudaLinkWork *work, uint32_t want,
 								  uint32_t *seeds);
-/* Free what a link needs, and its result. */
+/* Free a link's memory and result. */
 extern void link_end(CudaEngine *engine, CudaJob *job);
 extern void link_free_result(CudaJob *job);
 

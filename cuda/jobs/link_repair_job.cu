@@ -42,7 +42,7 @@ link_collect_repair(const CudaJob *job, CudaLinkWork *work)
 	return true;
 }
 
-/* Keep the slots whose bit the device has set, and take the bits back. */
+/* Keep the slots whose bit the device has set, and clear the bits. */
 static void
 keep_found(CudaJob *job)
 {
@@ -57,7 +57,7 @@ keep_found(CudaJob *job)
 	memset(work->bits, 0, ((size_t) job->mirror->rows + 31) / 32 * sizeof(uint32_t));
 }
 
-/* Empty the bitmap that rows are marked in. */
+/* Clear the bitmap of marked rows. */
 static bool
 clear_marks(CudaEngine *engine, CudaJob *job)
 {
@@ -67,7 +67,7 @@ clear_marks(CudaEngine *engine, CudaJob *job)
 							   engine->device.job_stream));
 }
 
-/* Let the device look which rows name dead slots. */
+/* Launch the kernel that finds rows with dead neighbours. */
 static bool
 send_find(CudaEngine *engine, CudaJob *job)
 {

@@ -19,9 +19,9 @@ extern "C"
 }
 
 #define LARGE_PAGE ((size_t) 2 << 20)
-#define BUSY_BYTES ((size_t) 1 << 16) /* of a piece while queries are about */
+#define BUSY_BYTES ((size_t) 1 << 16) /* of a piece while queries are in flight */
 
-/* --- what comes back ------------------------------------------------------ */
+/* --- device to host ------------------------------------------------------- */
 
 /* Whether a slot is in the graph, as this link leaves it. */
 static bool
@@ -57,8 +57,8 @@ link_choose_seeds(const CudaMirror *mirror, const CudaLinkWork *work, uint32_t w
 }
 
 /*
- * How many units (words of the bitmap, seeds, rows) of what a phase brings are
- * in a piece: the owner copies them, and queries would wait.
+ * Units (words of the bitmap, seeds, rows) of a phase per piece: few while
+ * queries are in flight, because the owner copies them and queries wait.
  */
 static uint32_t
 fetch_units(CudaEngine *engine, const CudaJob *job)
@@ -77,9 +77,9 @@ rows_in_piece(unsigned char *piece, uint32_t count)
 	return (uint32_t *) (piece + round_up(count * sizeof(uint32_t), 256));
 }
 
-/* Ask for units [first, first + count). */
+/* Send a copy of units [first, first + count) to the host. */
 static bool
-send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t first, uint32_t count)
+result_send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t first, uint32_t count)
 {
 	CudaLinkWork *work = job->work;
 	MirrorView view = mirror_view(job->mirror);
@@ -103,7 +103,7 @@ send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t first, uint3
 							   cudaMemcpyDeviceToHost, stream));
 }
 
-/* Take what has come. */
+/* Copy fetched units out of a piece. */
 static void
 take_fetch(CudaJob *job, const Piece *piece, Fetch fetch)
 {
@@ -147,7 +147,8 @@ result_fetch(CudaEngine *engine, CudaJob *job, uint32_t total)
 
 		if (piece == NULL)
 			return false;
-		if (!send_fetch(engine, job, piece, work->done, count) || !piece_send(engine, job, piece))
+		if (!result_send_fetch(engine, job, piece, work->done, count) ||
+			!piece_send(engine, job, piece))
 			return false;
 		piece->held = true;
 		work->fetches[piece - engine->jobs->pieces] = {work->done, count};
@@ -172,9 +173,8 @@ next_fetch(CudaLinkWork *work, LinkPhase phase)
 }
 
 /*
- * Memory for many rows, in large pages if wanted and where there are any: to
- * take it page by page costs more than the copy, but a large page a query's
- * time.
+ * Allocate memory for many rows, in huge pages if wanted: faults of small pages
+ * cost more than the copy, but clearing a huge page delays a query.
  */
 static void *
 allocate_rows(size_t bytes, bool large)
@@ -226,8 +226,8 @@ begin_result(CudaEngine *engine, CudaJob *job)
 }
 
 /*
- * Whether the mirror's seeds stay; if not, choose others. Rows that come
- * cluster by cluster must have theirs, as over pages.
+ * Whether the mirror's seeds stay; if not, choose others. Rows inserted cluster
+ * by cluster need seeds in each, as over pages.
  */
 static bool
 keeps_seeds(CudaJob *job)
@@ -250,7 +250,7 @@ keeps_seeds(CudaJob *job)
 	return true;
 }
 
-/* The link has ended: say how. */
+/* End the link, and set its status. */
 static void
 end_link(CudaEngine *engine, CudaJob *job)
 {
@@ -280,8 +280,8 @@ fail_result(CudaJob *job)
 }
 
 /*
- * Begin to see who can be reached, unless the link is small or empty, or was
- * cancelled.
+ * Begin to search for unreachable rows, unless the link is small or empty, or
+ * was cancelled.
  */
 static void
 begin_reach(CudaJob *job)
@@ -302,12 +302,12 @@ begin_reach(CudaJob *job)
 }
 
 /*
- * Keep what a repair has changed for the result of a later one, or take over
- * what earlier ones kept. Without memory to keep it, or if it is much, it is in
- * this one's result.
+ * Defer rows that a repair has changed to the result of a later one, or take
+ * over those deferred by earlier ones. If they are many, or memory is short,
+ * they are in this one's result.
  */
 static void
-settle_deferred(CudaEngine *engine, CudaJob *job)
+result_settle_deferred(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	uint32_t *bits = job->work->bits;
@@ -350,12 +350,12 @@ settle_deferred(CudaEngine *engine, CudaJob *job)
 	mirror->deferred_rows = 0;
 }
 
-/* The rows that changed are known: bring them. */
+/* Begin to copy the rows that changed, now that they are known. */
 static bool
 begin_rows(CudaEngine *engine, CudaJob *job)
 {
 	if (job->work->repairs)
-		settle_deferred(engine, job);
+		result_settle_deferred(engine, job);
 	if (!begin_result(engine, job))
 		return fail_result(job);
 	next_fetch(job->work, LINK_ROWS);

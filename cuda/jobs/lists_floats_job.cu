@@ -19,7 +19,7 @@ lists_floats_begin(CudaJob *job)
 	return ENGINE_INVALID;
 }
 
-/* All lists are empty: batches may look before a pass has made a directory. */
+/* Make all lists empty: batches may read them before the first pass. */
 static bool
 clear_directories(CudaEngine *engine, const CudaLists *lists)
 {

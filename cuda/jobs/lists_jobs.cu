@@ -1,12 +1,12 @@
 /*
  * lists_jobs.cu
- *		Rows get into lists: JOB_LINK assigns and encodes pending ones,
- *		JOB_GRAPH says which list is whose.
+ *		Put rows into lists: JOB_LINK assigns and encodes pending ones,
+ *		JOB_GRAPH names each row's list.
  *
  * In passes. Of a link the device widens, assigns and encodes a pass; numbers
- * of lists and codes come to the host. Then (a load begins here) they get to
- * their places (lists_places.cu). What a load encodes it encodes in the piece
- * that brings it.
+ * of lists and codes are copied to the host. Then (a load begins here) places
+ * are chosen and written (lists_places.cu). A load encodes rows in the piece
+ * that copies them to the device.
  *
  * A pass that finds no memory changes nothing: those before it stay.
  */
@@ -23,10 +23,10 @@
 #define PASS_ROWS 131072u /* of a pass, at most: what a piece has room to say of them */
 #endif
 #define PASS_ROWS_MIN 64u	  /* rows that memory must do for */
-#define BUSY_DIVISOR 8u	  /* of a pass, while queries are about */
+#define BUSY_DIVISOR 8u	  /* of a pass, while queries are in flight */
 #define LARGE_PAGE ((size_t) 2 << 20)
 
-/* Lay out what a link's passes of so many rows need; at NULL measures. */
+/* Lay out the memory of a link's passes of `rows` rows; at NULL: its size. */
 static size_t
 lay_out_pass(ListsWork *work, const CudaLists *lists, uint32_t rows, unsigned char *at)
 {
@@ -76,7 +76,7 @@ take_pass_memory(CudaEngine *engine, CudaMirror *mirror, ListsWork *work, Engine
 }
 
 static int
-compare_slots(const void *a, const void *b)
+lists_compare_slots(const void *a, const void *b)
 {
 	uint32_t x = *(const uint32_t *) a;
 	uint32_t y = *(const uint32_t *) b;
@@ -86,7 +86,7 @@ compare_slots(const void *a, const void *b)
 
 /* The pending slots among those named, or all; ascending. False: no memory. */
 static bool
-collect_slots(CudaEngine *engine, CudaJob *job, ListsWork *work)
+lists_collect_slots(CudaEngine *engine, CudaJob *job, ListsWork *work)
 {
 	const CudaMirror *mirror = job->mirror;
 	const uint32_t *named = job->in.slots;
@@ -106,7 +106,7 @@ collect_slots(CudaEngine *engine, CudaJob *job, ListsWork *work)
 		if (named[i] < mirror->rows && (mirror->states[named[i]] & SLOT_PENDING))
 			slots[count++] = named[i];
 	if (named != NULL)
-		qsort(slots, count, sizeof(uint32_t), compare_slots);
+		qsort(slots, count, sizeof(uint32_t), lists_compare_slots);
 	for (uint32_t i = 0; i < count; i++)
 		if (i == 0 || slots[i] != slots[i - 1])
 			slots[kept++] = slots[i];
@@ -137,7 +137,7 @@ begin_link(CudaEngine *engine, CudaJob *job, ListsWork *work)
 	const CudaLists *lists = job->mirror->lists;
 	size_t code_bytes = lists->code_words * sizeof(uint32_t);
 
-	if (!collect_slots(engine, job, work))
+	if (!lists_collect_slots(engine, job, work))
 		return ENGINE_NO_MEMORY;
 	job->shown_total = work->count;
 	job->link.code_bytes = (uint32_t) code_bytes;
@@ -288,7 +288,7 @@ send_pass(CudaEngine *engine, CudaJob *job, uint32_t first)
 		   piece_send(engine, job, piece);
 }
 
-/* The pass that is on its way is the present one. */
+/* Make the pass that was sent the current one. */
 static void
 begin_fetch(ListsWork *work)
 {
@@ -300,7 +300,7 @@ begin_fetch(ListsWork *work)
 	work->phase = LISTS_FETCH;
 }
 
-/* Take rows that have come: their lists, their codes, then their distances. */
+/* Copy fetched rows out: their lists, their codes, then their distances. */
 static void
 take_fetched(const CudaLists *lists, ListsWork *work, const Piece *piece, Fetch fetch)
 {
@@ -316,9 +316,9 @@ take_fetched(const CudaLists *lists, ListsWork *work, const Piece *piece, Fetch 
 	work->got += fetch.count;
 }
 
-/* Ask for rows of the pass. */
+/* Send a copy of rows of the pass to the host. */
 static bool
-send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t count)
+lists_send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t count)
 {
 	ListsWork *work = job->lists;
 	size_t words = job->mirror->lists->code_words;
@@ -340,9 +340,9 @@ send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t count)
 }
 
 /*
- * Bring the pass here, several pieces at a time. True when all has come. While
- * that and its places keep the host busy, the device has the next pass; but not
- * beside queries, which it would keep waiting.
+ * Copy the pass to the host, several pieces at a time. True when done.
+ * Meanwhile the device works on the next pass; but not beside queries, which
+ * would wait for it.
  */
 static bool
 fetch_pass(CudaEngine *engine, CudaJob *job)
@@ -365,7 +365,7 @@ fetch_pass(CudaEngine *engine, CudaJob *job)
 			engine, (1 + lists->code_words) * sizeof(uint32_t) + sizeof(double),
 			work->rows - work->sent);
 
-		if (piece == NULL || !send_fetch(engine, job, piece, count))
+		if (piece == NULL || !lists_send_fetch(engine, job, piece, count))
 			return false;
 		piece->held = true;
 		work->fetches[piece - engine->jobs->pieces] = {work->sent, count};
@@ -379,7 +379,7 @@ fetch_pass(CudaEngine *engine, CudaJob *job)
 
 /* --- the job -------------------------------------------------------------- */
 
-/* The job has ended, after all rows or before. */
+/* End the job, after all rows or before. */
 static void
 end_lists(CudaJob *job, EngineStatus status)
 {

@@ -10,13 +10,13 @@
 /* lists_jobs.cu: JOB_LINK, JOB_GRAPH. Stages: true when over */
 extern EngineStatus lists_link_begin(CudaEngine *engine, CudaJob *job);
 extern bool lists_link_stage(CudaEngine *engine, CudaJob *job);
-/* Let go of what a job has taken. */
+/* Free what a job has allocated. */
 extern void lists_job_end(CudaEngine *engine, CudaJob *job);
 
 /* lists_floats_job.cu: JOB_CODEBOOK, likewise */
 extern EngineStatus lists_floats_begin(CudaJob *job);
 extern bool lists_floats_stage(CudaEngine *engine, CudaJob *job);
-/* Make on the device what follows from the floats that are there. */
+/* Compute on the device what is derived from the floats there. */
 extern bool lists_open(CudaEngine *engine, CudaJob *job);
 
 /* lists_train_job.cu: JOB_TRAIN, likewise */

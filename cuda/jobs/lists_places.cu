@@ -1,11 +1,11 @@
 /*
  * lists_places.cu
- *		Which places rows of a pass get, the directory that says so, and how
- *		they get there.
+ *		Choose the places of a pass's rows, make their directory, and write
+ *		codes to them.
  *
- * The new directory goes to the side that batches do not read. Then in one go,
- * between the batches in flight and those that start later, codes are put into
- * their places and slots taken off the list of pending ones.
+ * The new directory is written to the buffer that batches do not read. Then,
+ * atomically between the batches in flight and those that start later, codes
+ * are written to their places and slots leave the list of pending ones.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,8 @@
 #include "cuda/jobs/lists_work.h"
 
 /*
- * Which rows of a load's pass go where: one that is dead, or there already, or
- * named again later, stays where it is.
+ * Leave rows of a load's pass where they are that are dead, in their list
+ * already, or named again later.
  */
 static void
 leave_out(const CudaMirror *mirror, ListsWork *work)
@@ -67,8 +67,8 @@ make_directory(CudaEngine *engine, CudaJob *job)
 }
 
 /*
- * Have blocks for the rows of a pass, or at first for all that a load brings:
- * then its passes leave the directory as it is.
+ * Reserve blocks for the rows of a pass; a load's first pass reserves them for
+ * all its rows, so later passes leave the directory unchanged.
  */
 static bool
 reserve_for_pass(CudaEngine *engine, CudaJob *job)
@@ -157,7 +157,7 @@ publish_pass(CudaMirror *mirror, const ListsWork *work, uint32_t *moved, uint32_
 	return nmoved;
 }
 
-/* Make the places of blocks that nobody has had free. */
+/* Mark all places of new blocks as free. */
 static bool
 clear_new_memory(CudaEngine *engine, CudaLists *lists)
 {

@@ -38,7 +38,7 @@ struct ListsTrain
 
 /* Rows that the sample has at most: as asked for, and as memory allows. */
 static EngineStatus
-size_sample(const CudaEngine *engine, CudaJob *job, uint32_t live)
+train_size_sample(const CudaEngine *engine, CudaJob *job, uint32_t live)
 {
 	ListsTrain *train = job->train;
 	const Arena *arena = &engine->device.arena;
@@ -61,7 +61,7 @@ struct SampleRows
 
 /* Note a row for the sample, unless it is dead. */
 static bool
-take_row(void *context, uint32_t row)
+train_take_row(void *context, uint32_t row)
 {
 	SampleRows *sampling = (SampleRows *) context;
 
@@ -77,8 +77,8 @@ choose_sample(const CudaMirror *mirror, ListsTrain *train)
 {
 	SampleRows sampling = {mirror, train->slots, 0};
 
-	train->count = lists_draw_sample(mirror->spec.lists.seed, mirror->rows, train->count, take_row,
-									 &sampling);
+	train->count = lists_draw_sample(mirror->spec.lists.seed, mirror->rows, train->count,
+									 train_take_row, &sampling);
 }
 
 /* Floats that are fetched: those of the lists, and the inertia. */
@@ -90,7 +90,7 @@ fetched_floats(const CudaJob *job)
 
 /* Take the memory of a training on the device and here. */
 static EngineStatus
-take_memory(CudaEngine *engine, CudaJob *job)
+train_take_memory(CudaEngine *engine, CudaJob *job)
 {
 	ListsTrain *train = job->train;
 	size_t bytes = lists_learn_bytes(&train->training, train->count);
@@ -139,9 +139,9 @@ lists_train_begin(CudaEngine *engine, CudaJob *job)
 	job->train->training.lists = lists->count;
 	job->train->training.rounds = job->in.rounds > 0 ? job->in.rounds : LISTS_TRAIN_ROUNDS;
 	job->train->training.balance = job->in.balance;
-	status = size_sample(engine, job, live);
+	status = train_size_sample(engine, job, live);
 	if (status == ENGINE_OK)
-		status = take_memory(engine, job);
+		status = train_take_memory(engine, job);
 	if (status == ENGINE_OK)
 		choose_sample(mirror, job->train);
 	return status;
@@ -162,9 +162,9 @@ lists_train_end(CudaEngine *engine, CudaJob *job)
 	job->train = NULL;
 }
 
-/* Widen the sample, piece by piece. True when all of it is on its way. */
+/* Widen the sample, piece by piece. True when all of it was sent. */
 static bool
-send_sample(CudaEngine *engine, CudaJob *job)
+train_send_sample(CudaEngine *engine, CudaJob *job)
 {
 	ListsTrain *train = job->train;
 	MirrorView mirror = mirror_view(job->mirror);
@@ -205,7 +205,7 @@ fail_training(CudaJob *job, EngineStatus status)
 	return false;
 }
 
-/* Launch a step of the training. True when there are no more. */
+/* Launch a step of the training. True when it was the last. */
 static bool
 learn_step(CudaEngine *engine, CudaJob *job)
 {
@@ -232,7 +232,7 @@ learn_step(CudaEngine *engine, CudaJob *job)
 
 /* The floats that were learned come here, by pieces. True when all are. */
 static bool
-fetch_floats(CudaEngine *engine, CudaJob *job)
+train_fetch_floats(CudaEngine *engine, CudaJob *job)
 {
 	ListsTrain *train = job->train;
 	uint32_t total = (uint32_t) fetched_floats(job);
@@ -263,7 +263,7 @@ fetch_floats(CudaEngine *engine, CudaJob *job)
 	return false;
 }
 
-/* The floats go to where lists have them. */
+/* Copy the floats to the mirror's lists. */
 static bool
 copy_floats(CudaEngine *engine, const CudaJob *job)
 {
@@ -275,7 +275,7 @@ copy_floats(CudaEngine *engine, const CudaJob *job)
 							   engine->device.job_stream));
 }
 
-/* Begin to learn. */
+/* Begin the training. */
 static bool
 begin_learning(CudaEngine *engine, CudaJob *job)
 {
@@ -296,14 +296,14 @@ train_step(CudaEngine *engine, CudaJob *job)
 	switch (train->phase)
 	{
 		case TRAIN_SAMPLE:
-			return send_sample(engine, job);
+			return train_send_sample(engine, job);
 		case TRAIN_BEGIN:
 			return begin_learning(engine, job);
 		case TRAIN_LEARN:
 			return learn_step(engine, job);
 		case TRAIN_FETCH:
 			train->learned = lists_learn_floats(train->learn);
-			return fetch_floats(engine, job);
+			return train_fetch_floats(engine, job);
 		case TRAIN_OPEN:
 			return copy_floats(engine, job) && lists_open(engine, job);
 		case TRAIN_OVER:

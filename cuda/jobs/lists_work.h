@@ -14,11 +14,11 @@
 
 typedef enum ListsPhase
 {
-	LISTS_SEND,		 /* a link: a pass is assigned and encoded */
-	LISTS_FETCH,	 /* and brought here */
-	LISTS_PLAN,		 /* places are chosen */
-	LISTS_DIRECTORY, /* the directory is on its way */
-	LISTS_PLACE,	 /* the pass gets there */
+	LISTS_SEND,		 /* a link: assign and encode a pass, */
+	LISTS_FETCH,	 /* and copy the result to the host */
+	LISTS_PLAN,		 /* choose places */
+	LISTS_DIRECTORY, /* copy the directory to the device */
+	LISTS_PLACE,	 /* write codes to their places */
 	LISTS_OVER
 } ListsPhase;
 
@@ -30,12 +30,12 @@ struct ListsWork
 	uint32_t *numbers;	   /* of their lists; a load's own */
 	unsigned char *codes;  /* a link's result */
 	uint32_t count;
-	uint32_t most;	/* rows of a pass */
-	uint32_t first; /* the pass */
+	uint32_t most;	/* maximum rows of a pass */
+	uint32_t first; /* of the pass */
 	uint32_t rows;
-	uint32_t sent; /* rows of the pass that have been asked for, */
-	uint32_t got;  /* and are here */
-	uint32_t ahead; /* rows of the next pass, if that is on its way already */
+	uint32_t sent; /* rows of the pass whose copies were sent, */
+	uint32_t got;  /* and have arrived */
+	uint32_t ahead; /* rows of the next pass, if it was sent ahead */
 	Fetch fetches[PIECES]; /* rows of the pass */
 
 	/* of the pass, on the host */
@@ -69,8 +69,8 @@ struct ListsWork
  */
 extern bool lists_plan_pass(CudaEngine *engine, CudaJob *job);
 /*
- * The pass gets to its places. All of it is on its way before batches are told:
- * later ones wait for it. False: not now.
+ * Write the pass to its places. All of it is in the job stream before it is
+ * published, and later batches wait for it. False: not now.
  */
 extern bool lists_place_pass(CudaEngine *engine, CudaJob *job);
 

@@ -162,9 +162,9 @@ sampled_rows(const CudaMirror *mirror)
 	return mirror->rows < most ? mirror->rows : most;
 }
 
-/* Bring a sample of the rows here. */
+/* Copy a sample of the rows to the host. */
 static bool
-send_sample(CudaEngine *engine, CudaJob *job)
+quantizer_send_sample(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	uint32_t count = sampled_rows(mirror);
@@ -179,7 +179,7 @@ send_sample(CudaEngine *engine, CudaJob *job)
 		   piece_send(engine, job, piece);
 }
 
-/* Have memory for the scales of all slots. */
+/* Grow the memory of scales to all slots. */
 static bool
 grow_scales(CudaEngine *engine, CudaMirror *mirror)
 {
@@ -212,7 +212,7 @@ send_rotation(CudaEngine *engine, CudaJob *job)
 	mirror->code_steps = 1;
 	mirror->nentries = 0; /* their pivots are of other codes */
 	rows = coded_rows(mirror);
-	/* as they lie on the device */
+	/* in the device's layout */
 	memcpy(piece->staged, mirror->code_offsets, dims * sizeof(float));
 	memcpy(piece->staged + dims * sizeof(float), rotation.data(), dims * sizeof(uint32_t));
 	return batch_streams_wait(engine, mirror) &&
@@ -278,7 +278,7 @@ quantizer_judge_stage(CudaEngine *engine, CudaJob *job)
 	}
 	if (job->step == 2)
 	{
-		if (!send_sample(engine, job))
+		if (!quantizer_send_sample(engine, job))
 			return false;
 		job->step = 3;
 		return false;

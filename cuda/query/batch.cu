@@ -49,12 +49,6 @@ task_apart(const CudaTask *task)
 	return task->admitted != NULL || task->has_beyond;
 }
 
-static uint32_t
-task_trace_room(const CudaTask *task)
-{
-	return at_most(task->trace_room, task_rows(task));
-}
-
 /* A mirror's view for graph searches. */
 static MirrorView
 searched_view(const CudaEngine *engine, const CudaMirror *mirror)
@@ -136,7 +130,6 @@ fill_with(BatchFill fill, const CudaTask *task)
 	fill.vectors += task->mirror->stride;
 	fill.bitmaps += task_bitmap_bytes(task);
 	fill.results += at_most(task_k(task), EXACT_CHUNK);
-	fill.traces += task_trace_room(task);
 	fill.max_k = task_k(task) > fill.max_k ? task_k(task) : fill.max_k;
 	fill.max_ef = task_ef(task) > fill.max_ef ? task_ef(task) : fill.max_ef;
 	fill.apart = fill.apart || task_apart(task);
@@ -171,7 +164,7 @@ task_fits(const BatchStream *bstream, const BatchFill *fill, const CudaTask *tas
 		return true;
 	if (n > BATCH_QUERIES || next->vectors > VECTOR_ROOM ||
 		next->bitmaps > bstream->bitmap_memory.mapped || next->results > RESULT_ROOM ||
-		next->traces > TRACE_ROOM || bstream->kind == BATCH_EXACT_SORT ||
+		bstream->kind == BATCH_EXACT_SORT ||
 		bstream->kind == BATCH_STREAM_SORT)
 		return false;
 	if (bstream->kind == BATCH_WALK)
@@ -275,12 +268,9 @@ stage_task(BatchStream *bstream, uint32_t i, BatchFill *used)
 	}
 	query->max_iterations = task->max_iterations;
 	query->results = (uint32_t) used->results;
-	query->trace = (uint32_t) used->traces;
-	query->trace_room = task_trace_room(task);
 	used->vectors += mirror->stride;
 	used->bitmaps += task_bitmap_bytes(task);
 	used->results += query->k;
-	used->traces += query->trace_room;
 }
 
 static bool
@@ -532,7 +522,6 @@ launch_graph(const CudaEngine *engine, const BatchStream *bstream, const BatchFi
 	launch.limits = &engine->device.graph_limits;
 	launch.mirror = searched_view(engine, bstream->mirror);
 	launch.batch = pinned_view(bstream);
-	launch.batch.traces = bstream->traces;
 	launch.batch.state += LISTS_ROOM;
 	launch.reference = bstream->kind == BATCH_REFERENCE;
 	launch.batch.state_stride = graph_search_state_bytes(
@@ -795,25 +784,6 @@ start_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
 	return launch_batch(engine, bstream, fill);
 }
 
-/*
- * Refuse the first waiting task if its trace exceeds a batch stream's memory.
- */
-static bool
-refuse_trace(CudaEngine *engine)
-{
-	CudaTask *task = engine->first_waiting;
-
-	if (task == NULL || task_trace_room(task) <= TRACE_ROOM)
-		return false;
-	engine->first_waiting = task->next;
-	task->status = ENGINE_UNSUPPORTED;
-	engine_error(&task->error, ENGINE_UNSUPPORTED, "a trace of %u slots is longer than %u",
-				 task_trace_room(task), TRACE_ROOM);
-	task_ended(engine, task);
-	engine_wake(engine);
-	return true;
-}
-
 /* Start batches while batch streams are free and queries wait. */
 void
 batches_start(CudaEngine *engine)
@@ -823,8 +793,6 @@ batches_start(CudaEngine *engine)
 		BatchStream *bstream = &engine->streams[i];
 		BatchFill fill;
 
-		while (refuse_trace(engine))
-			;
 		if (bstream->busy)
 			continue;
 		if (engine->first_waiting == NULL || !batch_gather(engine, bstream, &fill) ||

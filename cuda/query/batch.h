@@ -14,7 +14,6 @@ typedef struct BatchFill
 	size_t vectors;
 	size_t bitmaps;
 	uint64_t results;
-	uint64_t traces;
 	uint32_t max_k;
 	uint32_t max_ef;
 	uint32_t max_probes;

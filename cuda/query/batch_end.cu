@@ -24,12 +24,11 @@ wait_again(CudaEngine *engine, CudaTask *task)
 }
 
 /*
- * Keep a task's results and trace until poll copies them to its query. False:
- * out of memory.
+ * Keep a task's results until poll copies them to its query. False: out of
+ * memory.
  */
 static bool
-batch_keep(CudaTask *task, const SearchResult *results, uint32_t count, const uint32_t *trace,
-		   uint32_t traced)
+batch_keep(CudaTask *task, const SearchResult *results, uint32_t count)
 {
 	SearchResult *kept;
 
@@ -41,12 +40,7 @@ batch_keep(CudaTask *task, const SearchResult *results, uint32_t count, const ui
 		return false;
 	memcpy(kept + (task->found - task->kept_from), results, count * sizeof(SearchResult));
 	task->kept = kept;
-	if (traced == 0)
-		return true;
-	task->kept_trace = (uint32_t *) malloc(traced * sizeof(uint32_t));
-	if (task->kept_trace != NULL)
-		memcpy(task->kept_trace, trace, traced * sizeof(uint32_t));
-	return task->kept_trace != NULL;
+	return true;
 }
 
 /* Queue the next pass of an exact search: it begins after the last result. */
@@ -95,9 +89,7 @@ end_task(CudaEngine *engine, BatchStream *bstream, uint32_t i, bool polled)
 	const DeviceHead *head = &bstream->heads[i];
 	const DeviceQuery *query = &bstream->queries[i];
 	const SearchResult *results = bstream->results + query->results;
-	const uint32_t *trace = bstream->traces + query->trace;
 	uint32_t count = at_most(head->count, query->k);
-	uint32_t traced = at_most(head->traced, query->trace_room);
 	bool more = task->in_passes && count == query->k && task_k(task) > count;
 
 	if (filter_left_few(task, head) || filter_left_lists_few(task, head))
@@ -110,19 +102,14 @@ end_task(CudaEngine *engine, BatchStream *bstream, uint32_t i, bool polled)
 		return;
 	}
 	if (polled && task->kept == NULL)
-	{
 		memcpy(task->query->results + task->found, results, count * sizeof(SearchResult));
-		if (traced > 0)
-			memcpy(task->query->trace, trace, traced * sizeof(uint32_t));
-	}
-	else if (!batch_keep(task, results, count, trace, traced))
+	else if (!batch_keep(task, results, count))
 	{
 		task->status = ENGINE_NO_MEMORY;
 		engine_error(&task->error, ENGINE_NO_MEMORY, "out of memory for %u results", count);
 		more = false;
 	}
 	task->found += count;
-	task->traced = head->traced;
 	task->counters.expanded += head->expanded;
 	task->counters.distances += head->distances;
 	task->counters.iterations += head->iterations;

@@ -28,7 +28,6 @@ lay_out_pinned(BatchStream *bstream, unsigned char *at)
 	bstream->bitmaps = carve(&at, BITMAP_STAGED);
 	bstream->heads = carve<DeviceHead>(&at, STREAM_QUERIES);
 	bstream->results = carve<SearchResult>(&at, RESULT_ROOM);
-	bstream->traces = carve<uint32_t>(&at, TRACE_ROOM);
 	return (size_t) (at - start);
 }
 

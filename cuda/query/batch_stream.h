@@ -16,7 +16,6 @@
 #define VECTOR_ROOM ((size_t) 8 << 20)	/* bytes of a batch's query vectors */
 #define INPUT_ROOM (STREAM_QUERIES * sizeof(DeviceQuery) + 256 + VECTOR_ROOM)
 #define RESULT_ROOM (1u << 18)			/* results of a batch, over all queries */
-#define TRACE_ROOM (1u << 20)			/* entries of a batch's traces */
 /* bytes of a batch's bitmaps that are staged in pinned memory at a time */
 #ifdef EMULATED
 #define BITMAP_STAGED ((size_t) 4 << 10)
@@ -97,7 +96,6 @@ struct BatchStream
 	unsigned char *bitmaps;
 	DeviceHead *heads;
 	SearchResult *results;
-	uint32_t *traces;
 
 	bool at_once; /* an exact search in a single launch */
 	unsigned char *table; /* on the device: table of fused exact searches (fused_table_bytes()) */

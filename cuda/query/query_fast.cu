@@ -113,7 +113,7 @@ fast_stage(const Staging *staging, Share *share, uint32_t from, uint32_t end)
 		if (i + 2 * LOOKAHEAD < end)
 		{
 			__builtin_prefetch(queries[i + 2 * LOOKAHEAD]);
-			__builtin_prefetch(&queries[i + 2 * LOOKAHEAD]->trace_room);
+			__builtin_prefetch(&queries[i + 2 * LOOKAHEAD]->results);
 		}
 		if (i + LOOKAHEAD < end)
 			prefetch_asked(queries[i + LOOKAHEAD], bytes);
@@ -398,7 +398,6 @@ fast_answer(const BatchStream *bstream, uint32_t i)
 		   count * sizeof(SearchResult));
 	query->status = ENGINE_OK;
 	query->count = count;
-	query->traced = head->traced;
 	query->position = bstream->position;
 	query->rows = bstream->rows;
 	query->counters.expanded = head->expanded;

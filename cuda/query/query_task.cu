@@ -83,7 +83,6 @@ task_free(CudaEngine *engine, CudaTask *task)
 {
 	free(task->admitted);
 	free(task->kept);
-	free(task->kept_trace);
 	if (engine->nfree_tasks < FREE_TASKS && task->vector_room <= KEPT_VECTOR)
 	{
 		engine->free_tasks[engine->nfree_tasks++] = task;
@@ -225,7 +224,6 @@ copy_query(CudaTask *task, const EngineQuery *query)
 	task->seeds = query->seeds > 0 ? query->seeds : ENGINE_SEEDS_TRIED;
 	task->max_iterations = query->max_iterations;
 	task->reference = query->method == METHOD_GRAPH && query->reference;
-	task->trace_room = task->reference && query->trace != NULL ? query->trace_room : 0;
 	task->has_beyond = query->has_beyond;
 	task->beyond_distance = query->beyond_distance;
 	task->beyond_slot = query->beyond_slot;
@@ -262,6 +260,12 @@ take_query(CudaEngine *engine, CudaTask *task, EngineQuery *query, uint64_t now)
 		task->status = ENGINE_NOT_FOUND;
 		engine_error(&task->error, ENGINE_NOT_FOUND, "no mirror %llu",
 					 (unsigned long long) query->mirror);
+	}
+	if (task->status == ENGINE_OK && query->method == METHOD_GRAPH && query->reference &&
+		!graph_has_reference())
+	{
+		task->status = ENGINE_UNSUPPORTED;
+		engine_error(&task->error, ENGINE_UNSUPPORTED, "only a test build has reference mode");
 	}
 	if (task->status == ENGINE_OK)
 	{
@@ -336,7 +340,7 @@ tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 		if (i + 2 * LOOKAHEAD < count)
 		{
 			__builtin_prefetch(queries[i + 2 * LOOKAHEAD]);
-			__builtin_prefetch(&queries[i + 2 * LOOKAHEAD]->trace_room);
+			__builtin_prefetch(&queries[i + 2 * LOOKAHEAD]->results);
 		}
 		if (i + LOOKAHEAD < count)
 			prefetch_bytes(queries[i + LOOKAHEAD]->vector);
@@ -364,17 +368,12 @@ write_outputs(const CudaTask *task)
 	else
 		query->error = task->error;
 	query->count = task->status == ENGINE_OK ? task->found : 0;
-	query->traced = task->traced;
 	query->position = task->position;
 	query->rows = task->rows;
 	query->counters = task->counters;
 	if (task->kept != NULL && task->status == ENGINE_OK)
 		memcpy(query->results + task->kept_from, task->kept,
 			   (task->found - task->kept_from) * sizeof(SearchResult));
-	if (task->kept_trace != NULL && task->status == ENGINE_OK)
-		memcpy(query->trace, task->kept_trace,
-			   (task->traced < task->trace_room ? task->traced : task->trace_room) *
-				   sizeof(uint32_t));
 }
 
 /* Hand back queries that have ended. */

@@ -31,7 +31,6 @@ struct CudaTask
 	uint32_t max_iterations;
 	uint32_t probes;
 	uint32_t rerank;
-	uint32_t trace_room;
 	bool reference;
 	bool has_beyond;
 	double beyond_distance;
@@ -45,10 +44,9 @@ struct CudaTask
 
 	/*
 	 * results that were found outside poll, which alone may write to the query:
-	 * from `kept_from` on, and the trace
+	 * from `kept_from` on
 	 */
 	SearchResult *kept;
-	uint32_t *kept_trace;
 	uint32_t kept_from;
 
 	/* exact searches of many results run in passes */
@@ -57,7 +55,6 @@ struct CudaTask
 	uint64_t position;
 	uint32_t rows;
 	SearchCounters counters;
-	uint32_t traced;
 
 	EngineError error; /* set if status is not ENGINE_OK. Last, because task_new() clears only the
 					    * fields before it */

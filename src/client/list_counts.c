@@ -5,7 +5,7 @@
  * The server adds to them (src/server/list_counts.c). The process that creates
  * a mirror first claims a range of counts for its index. The index keeps the
  * range when the mirror is dropped, so counts survive mirrors, servers and, by
- * the launcher's file (src/launcher/counts_file.c), restarts. A new relation
+ * the launcher's file (src/launcher/state_file.c), restarts. A new relation
  * file has another entry, with new counts.
  *
  * If there are more lists than counts, a claim takes the ranges of other

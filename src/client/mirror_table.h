@@ -202,7 +202,7 @@ typedef struct MirrorControl
 	_Atomic uint32_t table_version; /* advanced when entries are created, emptied, or become wanted
 									 */
 	_Atomic uint32_t databases_waiting; /* number of databases that need a worker and have none */
-	bool		restored;		/* the state files have been read */
+	bool		restored;		/* the state file has been read */
 	_Atomic uint32_t high_water;	/* entries from here on have never been used */
 	Latch	   *_Atomic launcher_latch;
 	FallbackLog fallbacks[FALLBACK_REASONS];

@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ENGINE_ABI_VERSION	8
+#define ENGINE_ABI_VERSION	9
 
 #define ENGINE_MAX_SLOTS	0x7FFFFFFFu /* slots are below 2^31 */
 #define NO_SLOT				0xFFFFFFFFu /* an empty place of a graph row */
@@ -297,9 +297,9 @@ typedef struct SearchCounters
 } SearchCounters;
 
 /*
- * One search. The caller owns it and keeps it (and results, trace) until poll
- * returns it; everything else that the pointers name is read during submit
- * only. results, trace and the outputs are written during poll, by its caller.
+ * One search. The caller owns it and keeps it (and results) until poll returns
+ * it; everything else that the pointers name is read during submit only.
+ * results and the outputs are written during poll, by its caller.
  *
  * Of the rows in the lists read, those are measured exactly that the lower
  * bounds of their codes do not exclude (rerank 0; rabitq's bounds are wrong for
@@ -321,8 +321,9 @@ typedef struct EngineQuery
 	uint32_t	max_iterations; /* graph: expansions after which to stop; 0: none */
 	uint32_t	probes;			/* lists: nearest lists read, at least 1 */
 	uint32_t	rerank;			/* lists: rows measured exactly, see above */
-	bool		reference;		/* graph: width 1, exact distances while walking, traced (see
-								 * search.h) */
+	bool		reference;		/* graph: width 1, exact distances while walking (see search.h): for
+								 * tests. ENGINE_UNSUPPORTED by a CUDA engine without
+								 * cuda/tests/reference.cu */
 	bool		lone;			/* the caller only waits for this query: poll may run the search
 								 * itself, which saves waking a thread */
 	bool		has_beyond;		/* only answers after (beyond_distance, beyond_slot) */
@@ -339,15 +340,12 @@ typedef struct EngineQuery
 
 	/* where the answer goes */
 	SearchResult *results;		/* room for k */
-	uint32_t   *trace;			/* reference mode: slots in order of expansion; or NULL */
-	uint32_t	trace_room;
 
 	/* out */
 	EngineStatus status;
 	uint32_t	count;	/* results, ordered by (distance, slot), no slot twice; fewer than k only if
 						 * there are no more (exact, or a graph search with a filter) or no more
 						 * were reached (graph) */
-	uint32_t	traced;			/* expansions; only the first trace_room are in trace */
 	uint64_t	position;		/* pending list position covered: every entry before it was
 								 * considered */
 	uint32_t	rows;			/* published rows the search saw */

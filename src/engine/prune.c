@@ -86,7 +86,8 @@ choose_by_rank(const PruneRule *rule, const Candidate *candidates, uint32_t i, u
 
 /* Choose duplicates of the slot, lowest rank first. */
 static void
-choose_equals(const PruneRule *rule, const Candidate *candidates, uint32_t count, Choice *choice)
+prune_choose_equals(const PruneRule *rule, const Candidate *candidates, uint32_t count,
+					Choice *choice)
 {
 	uint32_t	room = rule->max_equal < choice->room ? rule->max_equal : choice->room;
 
@@ -218,7 +219,7 @@ prune_choose(const PruneRule *rule, Candidate *candidates, uint32_t count, PairD
 	choice.count = 0;
 	choice.room = rule->degree < ENGINE_MAX_DEGREE ? rule->degree : ENGINE_MAX_DEGREE;
 	count = sort_unique(rule, candidates, count);
-	choose_equals(rule, candidates, count, &choice);
+	prune_choose_equals(rule, candidates, count, &choice);
 	many_equal = choice.count == rule->max_equal && 2 * rule->max_equal < choice.room;
 	choice.room -= many_equal ? rule->max_equal : 0;
 	choose_unhidden(rule, candidates, count, pair, context, &choice);

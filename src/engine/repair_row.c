@@ -199,7 +199,7 @@ has_candidate(const Candidate *candidates, uint32_t count, uint32_t slot)
 
 /* Insert a candidate into the fill, which is ordered by distance. */
 static void
-fill_row(Candidate *row, uint32_t kept, uint32_t *count, Candidate other)
+repair_fill_row(Candidate *row, uint32_t kept, uint32_t *count, Candidate other)
 {
 	uint32_t	place = (*count)++;
 
@@ -237,7 +237,7 @@ repair_row(const RepairAccess *access, RepairScratch *scratch, uint32_t slot, do
 	{
 		if (own[i].distance == equal_distance || has_candidate(chosen, *kept, own[i].slot))
 			continue;
-		fill_row(row, *kept, &nrow, own[i]);
+		repair_fill_row(row, *kept, &nrow, own[i]);
 		/* as in incremental_take() */
 		if (nrow > degree)
 		{
@@ -248,7 +248,7 @@ repair_row(const RepairAccess *access, RepairScratch *scratch, uint32_t slot, do
 	/* the first fill entry of chosen[] is its farthest: take it last */
 	for (uint32_t i = *kept + 1; i <= nchosen && nrow < degree; i++)
 		if (!has_candidate(row + *kept, nrow - *kept, chosen[i < nchosen ? i : *kept].slot))
-			fill_row(row, *kept, &nrow, chosen[i < nchosen ? i : *kept]);
+			repair_fill_row(row, *kept, &nrow, chosen[i < nchosen ? i : *kept]);
 	if (nrow > *kept)
 	{
 		Candidate	farthest = row[nrow - 1];

@@ -526,9 +526,6 @@ search_expand(Search *search, SearchResult entry)
 	entry.version = state.version;
 	scratch->live[scratch->expanded.count] = state.live;
 	scratch->expanded.results[scratch->expanded.count++] = entry;
-	if (search->query->trace != NULL && answer->traced < search->query->trace_room)
-		search->query->trace[answer->traced] = entry.slot;
-	answer->traced++;
 	answer->counters.expanded++;
 	answer->counters.iterations++;
 	return search_visit(search, scratch->neighbours, count);

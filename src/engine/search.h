@@ -125,8 +125,6 @@ typedef struct GraphQuery
 	uint64_t	max_distances;	/* stop after this many; 0: no limit */
 	bool		ties_by_slot;	/* reference mode: the list is strictly the first ef by (distance,
 								 * slot), and no other slots but copies are expanded */
-	uint32_t   *trace;			/* or NULL */
-	uint32_t	trace_room;
 } GraphQuery;
 
 /*
@@ -151,7 +149,6 @@ typedef struct GraphAnswer
 	const SearchResult *results;	/* in the scratch, ordered by (distance, slot), at most ef;
 									 * valid until the scratch is used again */
 	uint32_t	count;
-	uint32_t	traced;
 	bool		capped;			/* stopped by max_iterations, max_distances or interrupted */
 	bool		full;			/* the list was full, so there may be more results, even if many of
 								 * its slots were dead */

@@ -66,7 +66,7 @@ compare_others(const void *left, const void *right)
 
 /* Record the distance to a tried seed, if that is among the nearest. */
 static void
-note_list(UnchosenSeed *other, uint32_t tried, float distance)
+seeds_note_list(UnchosenSeed *other, uint32_t tried, float distance)
 {
 	uint32_t	place = SEED_LIST_CHOICES;
 
@@ -126,7 +126,7 @@ choose_farthest(SeedOrder *order, const uint32_t *seeds, const SeedMeasure *meas
 			if (distance < others[j].min_distance)
 				others[j].min_distance = distance;
 			if (i < ENGINE_SEEDS_TRIED)
-				note_list(&others[j], i, distance);
+				seeds_note_list(&others[j], i, distance);
 		}
 	}
 	return nothers;

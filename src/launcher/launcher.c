@@ -99,7 +99,6 @@ launcher_exit(int code, Datum arg)
 	gpuann_control->launcher_latch = NULL;
 	server_stop(&launcher.server, EXIT_PATIENCE_MS);
 	state_save();
-	counts_save();
 	publish_server_end(SERVER_ABSENT, false);
 	shmem_leave();
 }
@@ -390,7 +389,6 @@ gpuann_launcher_main(Datum arg)
 		{
 			launcher.saved_ms = monotonic_ms();
 			state_save();
-			counts_save();
 		}
 		timeout_ms =
 			Min(timeout_ms, gpuann_control->high_water > 0 ? RUNNING_POLL_MS : IDLE_POLL_MS);

@@ -17,17 +17,10 @@ extern PGDLLEXPORT void gpuann_launcher_main(Datum arg);
 extern int	workers_round(void);
 
 /*
- * state_file.c: save and restore counters and the list of loaded mirrors. Only
- * the first launcher of a postmaster restores.
+ * state_file.c: save and restore counters, the list of loaded mirrors and probe
+ * counts of lists. Only the first launcher of a postmaster restores.
  */
 extern void state_save(void);
 extern void state_restore(void);
-
-/*
- * counts_file.c: the same of how often lists are probed, for the indexes that
- * state_file.c has restored.
- */
-extern void counts_save(void);
-extern void counts_restore(void);
 
 #endif							/* GPUANN_LAUNCHER_H */

@@ -1,18 +1,21 @@
 /*
  * state_file.c
  *		State kept across restarts of the postmaster: the counters of
- *		pg_stat_gpuann, and which mirrors were loaded.
+ *		pg_stat_gpuann, which mirrors were loaded, and probe counts of lists.
  *
- * One small file, written by the launcher at intervals and at exit, and read by
- * the first launcher of a postmaster. It is only a hint: keys contain relation
- * file and nonce, so a stale file (of a base backup, or after pg_rewind)
- * requests mirrors of indexes that still match, and the worker that finds a
- * mismatch removes the entry. A damaged or missing file requests none.
+ * One file, written by the launcher at intervals and at exit, and read by the
+ * first launcher of a postmaster. It is only a hint: keys contain relation file
+ * and nonce, so a stale file (of a base backup, or after pg_rewind) requests
+ * mirrors of indexes that still match, and the worker that finds a mismatch
+ * removes the entry. A damaged or missing file requests none. Without probe
+ * counts it is small; with them it is at most as large as the area's.
  */
 #include "base/base.h"
 
+#include <math.h>
 #include <unistd.h>
 
+#include "client/list_counts.h"
 #include "client/shmem.h"
 #include "launcher/launcher.h"
 #include "client/mirror_table.h"
@@ -26,6 +29,7 @@
 #define STATE_TEMPORARY	"pg_stat/gpuann.tmp"
 #define STATE_MAGIC		0x53414E47	/* "GNAS" */
 #define STATE_VERSION	2
+#define COUNTS_FILE_0_2	"pg_stat/gpuann_lists.stat" /* probe counts of version 0.2 */
 
 typedef struct StateHeader
 {
@@ -33,8 +37,8 @@ typedef struct StateHeader
 	uint32		version;
 	uint32		entry_bytes;
 	uint32		count;
-	pg_crc32c	crc;			/* of the entries */
-	uint32		pad;
+	pg_crc32c	crc;			/* of entries and numbers */
+	uint32		numbers;		/* behind the entries; 0 in files of version 0.2 */
 } StateHeader;
 
 /* One index. */
@@ -42,150 +46,205 @@ typedef struct StateEntry
 {
 	MirrorKey	key;
 	uint32		resident;
-	uint32		pad;
+	uint32		lists;			/* lists with probe counts, see state_numbers() */
 	int64		idle_ms;		/* time since last use */
 	MirrorCounters counters;
 } StateEntry;
 
-/*
- * Allocate as many entries as the table has. Returns NULL if out of memory,
- * which must not keep the launcher from exiting.
- */
-static StateEntry *
-allocate_entries(void)
+/* The file's contents, with room for the largest. */
+typedef struct State
 {
-	return MemoryContextAllocExtended(TopMemoryContext, AREA_MIRRORS * sizeof(StateEntry),
+	StateHeader header;
+	StateEntry	entries[AREA_MIRRORS];
+	double		numbers[AREA_MIRRORS + AREA_LIST_COUNTS];
+} State;
+
+/*
+ * Returns NULL if out of memory, which must not keep the launcher from exiting.
+ */
+static State *
+state_allocate(void)
+{
+	return MemoryContextAllocExtended(TopMemoryContext, sizeof(State),
 									  MCXT_ALLOC_NO_OOM | MCXT_ALLOC_HUGE);
 }
 
+/*
+ * How many numbers an entry has: if it has lists, the time as of which their
+ * probe counts are aged, and these.
+ */
+static uint32
+state_numbers(const StateEntry *entry)
+{
+	return entry->lists > 0 ? 1 + entry->lists : 0;
+}
+
 static pg_crc32c
-entries_crc(const StateEntry *entries, uint32 count)
+state_crc(const State *state)
 {
 	pg_crc32c	crc;
 
 	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, entries, count * sizeof(StateEntry));
+	COMP_CRC32C(crc, state->entries, state->header.count * sizeof(StateEntry));
+	COMP_CRC32C(crc, state->numbers, state->header.numbers * sizeof(double));
 	FIN_CRC32C(crc);
 	return crc;
 }
 
-/*
- * Copy the entries to save; there must be room for as many as the table has.
- * Returns how many.
- */
-static uint32
-state_gather(StateEntry *entries)
+/* Copy what is to be saved. */
+static void
+state_gather(State *state)
 {
+	StateHeader *header = &state->header;
 	int64		now = monotonic_ms();
-	uint32		count = 0;
 
+	*header = (StateHeader) {
+		.magic = STATE_MAGIC, .version = STATE_VERSION, .entry_bytes = sizeof(StateEntry)};
 	LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
-	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	for (int i = 0; i < (int) gpuann_control->high_water; i++)
 	{
-		AreaMirror *mirror = mirror_area((int) i);
-		uint32		state = atomic_load(&mirror->state);
+		AreaMirror *mirror = mirror_area(i);
+		uint32		state_now = atomic_load(&mirror->state);
+		StateEntry *entry = &state->entries[header->count];
+		double	   *numbers = &state->numbers[header->numbers];
+		int64		counted_at;
 
-		if (!mirror_track((int) i)->in_use)
+		if (!mirror_track(i)->in_use)
 			continue;
-		memset(&entries[count], 0, sizeof(StateEntry));
-		entries[count].key = mirror_track((int) i)->key;
-		entries[count].resident =
-			state == MIRROR_READY || state == MIRROR_LOADING || state == MIRROR_WANTED;
-		entries[count].idle_ms = now - atomic_load(&mirror->last_used_ms);
-		memcpy(&entries[count++].counters, &mirror->counters, sizeof(MirrorCounters));
+		memset(entry, 0, sizeof(StateEntry));
+		entry->key = mirror_track(i)->key;
+		entry->resident = state_now == MIRROR_READY || state_now == MIRROR_LOADING ||
+			state_now == MIRROR_WANTED;
+		entry->idle_ms = now - atomic_load(&mirror->last_used_ms);
+		memcpy(&entry->counters, &mirror->counters, sizeof(MirrorCounters));
+		entry->lists = mirror_track(i)->counts.lists;
+		if (entry->lists > 0)
+		{
+			list_counts_copy(i, numbers + 1, &counted_at);
+			numbers[0] = (double) counted_at;
+		}
+		header->count++;
+		header->numbers += state_numbers(entry);
 	}
 	LWLockRelease(gpuann_mirror_lock());
-	return count;
+	header->crc = state_crc(state);
 }
 
-/* Write header and entries to the temporary file. */
+/* Write the temporary file. */
 static bool
-state_write_file(const StateHeader *header, const StateEntry *entries)
+state_write_file(const State *state)
 {
+	const StateHeader *header = &state->header;
 	FILE	   *file = AllocateFile(STATE_TEMPORARY, PG_BINARY_W);
 	bool		written;
 
 	if (file == NULL)
 		return false;
 	written = fwrite(header, sizeof(*header), 1, file) == 1 &&
-			  (header->count == 0 ||
-			   fwrite(entries, sizeof(StateEntry), header->count, file) == header->count);
+		fwrite(state->entries, sizeof(StateEntry), header->count, file) == header->count &&
+		fwrite(state->numbers, sizeof(double), header->numbers, file) == header->numbers;
 	return FreeFile(file) == 0 && written;
 }
 
 void
 state_save(void)
 {
-	StateEntry *entries = allocate_entries();
-	StateHeader header = {STATE_MAGIC, STATE_VERSION, sizeof(StateEntry), 0, 0, 0};
+	State	   *state = state_allocate();
 
-	if (entries == NULL)
+	if (state == NULL)
 		return;
-	header.count = state_gather(entries);
-	header.crc = entries_crc(entries, header.count);
-	if (state_write_file(&header, entries))
+	state_gather(state);
+	if (state_write_file(state))
 		(void) durable_rename(STATE_TEMPORARY, STATE_FILE, LOG);
 	else
 		ereport(LOG,
 				(errcode_for_file_access(), errmsg("could not write \"%s\": %m", STATE_TEMPORARY)));
-	pfree(entries);
+	pfree(state);
 }
 
-/*
- * Read the file. Returns the number of entries, 0 if the file is missing or
- * invalid.
- */
-static uint32
-state_read_file(StateEntry *entries)
+/* Whether the entries' numbers are as many as there are, and counts. */
+static bool
+state_adds_up(const State *state)
 {
+	uint64		numbers = 0;
+	bool		sound = true;
+
+	for (uint32 i = 0; i < state->header.count; i++)
+		numbers += state_numbers(&state->entries[i]);
+	for (uint32 i = 0; i < state->header.numbers; i++)
+		sound &= state->numbers[i] >= 0 && !isinf(state->numbers[i]);
+	return sound && numbers == state->header.numbers;
+}
+
+/* Read the file; false if it is missing or invalid. */
+static bool
+state_read_file(State *state)
+{
+	StateHeader *header = &state->header;
 	FILE	   *file = AllocateFile(STATE_FILE, PG_BINARY_R);
-	StateHeader header;
 	bool		good;
 
 	if (file == NULL)
-		return 0;
-	good = fread(&header, sizeof(header), 1, file) == 1 && header.magic == STATE_MAGIC &&
-		   header.version == STATE_VERSION && header.entry_bytes == sizeof(StateEntry) &&
-		   header.count <= AREA_MIRRORS &&
-		   fread(entries, sizeof(StateEntry), header.count, file) == header.count &&
-		   header.crc == entries_crc(entries, header.count);
+		return false;
+	good = fread(header, sizeof(*header), 1, file) == 1 && header->magic == STATE_MAGIC &&
+		header->version == STATE_VERSION && header->entry_bytes == sizeof(StateEntry) &&
+		header->count <= lengthof(state->entries) && header->numbers <= lengthof(state->numbers) &&
+		fread(state->entries, sizeof(StateEntry), header->count, file) == header->count &&
+		fread(state->numbers, sizeof(double), header->numbers, file) == header->numbers &&
+		getc(file) == EOF && header->crc == state_crc(state) && state_adds_up(state);
 	FreeFile(file);
 	if (!good)
 		ereport(LOG, (errmsg("ignoring \"%s\": it is damaged, or of another version of gpuann",
 							 STATE_FILE)));
-	return good ? header.count : 0;
+	return good;
+}
+
+/*
+ * Restore an index. A backend may have created its entry before us: then only
+ * its probe counts are restored, if it has none. False: the table is full.
+ */
+static bool
+restore_entry(const StateEntry *saved, const double *numbers)
+{
+	int			entry = mirror_find(&saved->key);
+
+	if (entry < 0)
+	{
+		entry = mirror_make(&saved->key, saved->resident ? MIRROR_WANTED : MIRROR_STATISTICS);
+		if (entry < 0)
+			return false;
+		memcpy(&mirror_area(entry)->counters, &saved->counters, sizeof(MirrorCounters));
+		atomic_store(&mirror_area(entry)->last_used_ms, monotonic_ms() - Max(saved->idle_ms, 0));
+	}
+	if (saved->lists > 0 && mirror_track(entry)->key.nonce == saved->key.nonce &&
+		mirror_track(entry)->counts.lists == 0 && list_counts_claim(entry, saved->lists))
+		list_counts_set(entry, numbers + 1, (int64) Min(numbers[0], (double) PG_INT64_MAX / 2));
+	return true;
 }
 
 void
 state_restore(void)
 {
-	StateEntry *entries;
-	uint32		count;
-	int64		now = monotonic_ms();
+	State	   *state;
+	uint32		number = 0;
 
 	if (gpuann_control->restored)
 		return;
 	gpuann_control->restored = true;
-	entries = allocate_entries();
-	if (entries == NULL)
+	(void) unlink(COUNTS_FILE_0_2);
+	state = state_allocate();
+	if (state == NULL)
 		return;
-	count = state_read_file(entries);
-	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	for (uint32 i = 0; i < count; i++)
+	if (state_read_file(state))
 	{
-		int			entry;
-
-		/* a backend may have created it before us */
-		if (mirror_find(&entries[i].key) >= 0)
-			continue;
-		entry =
-			mirror_make(&entries[i].key, entries[i].resident ? MIRROR_WANTED : MIRROR_STATISTICS);
-		if (entry < 0)
-			break;
-		memcpy(&mirror_area(entry)->counters, &entries[i].counters, sizeof(MirrorCounters));
-		atomic_store(&mirror_area(entry)->last_used_ms, now - Max(entries[i].idle_ms, 0));
+		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+		for (uint32 i = 0; i < state->header.count; i++)
+		{
+			if (!restore_entry(&state->entries[i], &state->numbers[number]))
+				break;
+			number += state_numbers(&state->entries[i]);
+		}
+		LWLockRelease(gpuann_mirror_lock());
 	}
-	LWLockRelease(gpuann_mirror_lock());
-	pfree(entries);
-	counts_restore();
+	pfree(state);
 }

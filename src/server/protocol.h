@@ -289,8 +289,8 @@ typedef struct AreaMirror
 /* ---- how often lists are probed ---- */
 
 /*
- * A count of the area is what the engines have counted, halved each day since:
- * so probes of the last days say what is probed next. The server adds to a
+ * The area's count of a list is the number of its probes, halved with each day
+ * since: an estimate of what is probed next. The server adds to a
  * mirror's range what its engine has counted since it last did. A range is of
  * an index, and outlives its mirrors; it has another index's counts once the
  * entry's word says otherwise.
@@ -606,36 +606,6 @@ area_layout(AreaHeader *header, uint32_t slots, uint32_t channels)
 	header->channel_data_offset = header->payloads_offset + header->payload_stride * slots;
 	header->channel_data_bytes = CHANNEL_DATA_BYTES;
 	header->total_bytes = header->channel_data_offset + CHANNEL_DATA_BYTES * channels;
-}
-
-static inline _Atomic uint32_t *
-area_word(AreaHeader *area, uint32_t slot)
-{
-	return (_Atomic uint32_t *) ((char *) area + area->words_offset) + slot;
-}
-
-static inline RequestPayload *
-area_payload(AreaHeader *area, uint32_t slot)
-{
-	return (RequestPayload *) ((char *) area + area->payloads_offset + area->payload_stride * slot);
-}
-
-static inline AreaMirror *
-area_mirror(AreaHeader *area, uint32_t entry)
-{
-	return (AreaMirror *) ((char *) area + area->mirrors_offset + area->mirror_stride * entry);
-}
-
-static inline AreaChannel *
-area_channel(AreaHeader *area, uint32_t channel)
-{
-	return (AreaChannel *) ((char *) area + area->channels_offset + area->channel_stride * channel);
-}
-
-static inline unsigned char *
-area_channel_data(AreaHeader *area, uint32_t channel)
-{
-	return (unsigned char *) area + area->channel_data_offset + area->channel_data_bytes * channel;
 }
 
 /* Signal the server that something was posted. */

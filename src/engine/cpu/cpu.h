@@ -54,8 +54,6 @@ typedef struct QueryTask
 	EngineError error;
 	SearchResult *results;
 	uint32_t	count;
-	uint32_t   *trace;
-	uint32_t	traced;
 	SearchCounters counters;
 } QueryTask;
 

@@ -154,8 +154,6 @@ search_graph(QueryTask *task, CpuWorker *worker, GraphAnswer *answer)
 	query.beyond_distance = in->beyond_distance;
 	query.beyond_slot = in->beyond_slot;
 	query.ties_by_slot = in->reference;
-	query.trace = task->trace;
-	query.trace_room = task->trace != NULL ? in->trace_room : 0;
 	status = graph_search(&access, &query, worker->search, answer);
 	free(seeds);
 	return status;
@@ -234,10 +232,7 @@ query_run_graph(QueryTask *task, CpuWorker *worker)
 	 * of these may have been pending
 	 */
 	task->results = malloc((size_t) in->k * 3 * sizeof(SearchResult));
-	if (in->trace != NULL && in->reference && in->trace_room > 0)
-		task->trace = malloc((size_t) in->trace_room * sizeof(uint32_t));
-	if (task->results != NULL &&
-		(task->trace != NULL || in->trace == NULL || !in->reference || in->trace_room == 0))
+	if (task->results != NULL)
 	{
 		exact_begin(&scan, task, task->results, in->k);
 		mirror_visit_pending(scan.mirror, in->rows, exact_visit, &scan);
@@ -250,7 +245,6 @@ query_run_graph(QueryTask *task, CpuWorker *worker)
 	}
 	found = answer.count < in->k + scan.count ? answer.count : in->k + scan.count;
 	query_merge(task, answer.results, found, scan.count);
-	task->traced = in->reference ? answer.traced : 0;
 	task->counters = answer.counters;
 	task->counters.pending = scan.distances;
 	task->counters.distances += scan.distances;

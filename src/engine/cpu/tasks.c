@@ -23,7 +23,6 @@ task_free(QueryTask *task)
 		free(task->parts[i].results);
 	free(task->parts);
 	free(task->results);
-	free(task->trace);
 	free(task->wide.elements);
 	free((void *) task->in.vector);
 	free((void *) task->in.exclude);
@@ -345,17 +344,12 @@ task_deliver(QueryTask *task)
 
 	query->status = task->status;
 	query->count = task->status == ENGINE_OK ? task->count : 0;
-	query->traced = task->status == ENGINE_OK ? task->traced : 0;
 	query->position = task->in.position;
 	query->rows = task->in.rows;
 	query->counters = task->counters;
 	query->error = task->error;
 	if (query->count > 0)
 		memcpy(query->results, task->results, query->count * sizeof(SearchResult));
-	if (task->trace != NULL && query->traced > 0)
-		memcpy(query->trace, task->trace,
-			   (query->traced < query->trace_room ? query->traced : query->trace_room) *
-				   sizeof(uint32_t));
 }
 
 /* Return completed queries. */

@@ -55,7 +55,7 @@ codes_bytes(const QuantizerShape *shape)
 
 /* Where a block's numbers begin. */
 static size_t
-numbers_at(const QuantizerShape *shape)
+block_numbers_at(const QuantizerShape *shape)
 {
 	return (codes_bytes(shape) + 63) / 64 * 64;
 }
@@ -69,7 +69,7 @@ block_code_stride(const QuantizerShape *shape)
 size_t
 block_bytes(const QuantizerShape *shape)
 {
-	return numbers_at(shape) + QUANTIZER_BLOCK * numbers_bytes(shape);
+	return block_numbers_at(shape) + QUANTIZER_BLOCK * numbers_bytes(shape);
 }
 
 /* Which byte of a code has a group, and where in it. */
@@ -85,7 +85,7 @@ block_set(const Quantizer *quantizer, void *block, uint32_t place, const unsigne
 {
 	const QuantizerShape *shape = &quantizer->shape;
 	unsigned char *bytes = block;
-	float	   *numbers = (float *) (void *) (bytes + numbers_at(shape));
+	float	   *numbers = (float *) (void *) (bytes + block_numbers_at(shape));
 	uint32_t	groups = planes_of(shape) * groups_of(shape);
 
 	if (!is_grouped(shape))
@@ -115,8 +115,8 @@ get_numbers(const float *numbers, uint32_t place, bool scaled)
 /* ---- sums of integers ---- */
 
 static void
-pq_sums(const Quantizer *quantizer, const PqTables *tables, const unsigned char *codes,
-		int32_t *sums)
+block_pq_sums(const Quantizer *quantizer, const PqTables *tables, const unsigned char *codes,
+			  int32_t *sums)
 {
 	const QuantizerShape *shape = &quantizer->shape;
 
@@ -134,8 +134,8 @@ pq_sums(const Quantizer *quantizer, const PqTables *tables, const unsigned char 
  * integers, for each plane by its weight.
  */
 static void
-rabitq_sums(const Quantizer *quantizer, const ScalarTables *tables, const unsigned char *codes,
-			int32_t *sums)
+block_rabitq_sums(const Quantizer *quantizer, const ScalarTables *tables, const unsigned char *codes,
+				  int32_t *sums)
 {
 	const QuantizerShape *shape = &quantizer->shape;
 	const unsigned char *lookups = scalar_lookups(shape, tables);
@@ -159,8 +159,8 @@ rabitq_sums(const Quantizer *quantizer, const ScalarTables *tables, const unsign
 }
 
 static void
-int8_sums(const Quantizer *quantizer, const ScalarTables *tables, const unsigned char *codes,
-		  int32_t *sums)
+block_int8_sums(const Quantizer *quantizer, const ScalarTables *tables, const unsigned char *codes,
+				int32_t *sums)
 {
 	const int16_t *query = (const int16_t *) (tables + 1);
 	size_t		stride = plain_bytes(&quantizer->shape);
@@ -236,7 +236,7 @@ begin_sums(const Quantizer *quantizer, const void *tables, float base, const voi
 	sums->tables = tables;
 	sums->base = base;
 	sums->numbers = (const float *) (const void *) ((const char *) block +
-													numbers_at(&quantizer->shape));
+													block_numbers_at(&quantizer->shape));
 }
 
 void
@@ -247,11 +247,11 @@ block_estimate(const Quantizer *quantizer, const void *tables, float base, const
 
 	begin_sums(quantizer, tables, base, block, &sums);
 	if (quantizer->shape.kind == QUANTIZER_PQ)
-		pq_sums(quantizer, tables, block, sums.sums);
+		block_pq_sums(quantizer, tables, block, sums.sums);
 	else if (quantizer->shape.kind == QUANTIZER_RABITQ)
-		rabitq_sums(quantizer, tables, block, sums.sums);
+		block_rabitq_sums(quantizer, tables, block, sums.sums);
 	else
-		int8_sums(quantizer, tables, block, sums.sums);
+		block_int8_sums(quantizer, tables, block, sums.sums);
 	estimate_from(quantizer, &sums, estimates, lower);
 }
 
@@ -279,7 +279,7 @@ block_upper(const Quantizer *quantizer, const void *tables, float base, const vo
 	const QuantizerShape *shape = &quantizer->shape;
 	bool		pq = shape->kind == QUANTIZER_PQ;
 	CodeNumbers numbers = get_numbers(
-		(const float *) (const void *) ((const char *) block + numbers_at(shape)), place, !pq);
+		(const float *) (const void *) ((const char *) block + block_numbers_at(shape)), place, !pq);
 
 	if (pq)
 		return pq_upper(quantizer, tables, base, &numbers, estimate);

@@ -11,7 +11,7 @@
 
 /* The items of a set that a code has, as a mask. */
 static uint32_t
-items_of(const CoocSet *set, const unsigned char *code)
+cooc_items_of(const CoocSet *set, const unsigned char *code)
 {
 	uint32_t	mask = 0;
 
@@ -57,7 +57,7 @@ cooc_encode(const CoocSets *sets, const unsigned char *code, uint16_t *words)
 		for (uint32_t i = 0; i < sets->count; i++)
 		{
 			const CoocSet *set = &sets->sets[i];
-			uint32_t	mask = items_of(set, code);
+			uint32_t	mask = cooc_items_of(set, code);
 
 			if (__builtin_popcount(mask) < wanted)
 				continue;

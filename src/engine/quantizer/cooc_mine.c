@@ -129,7 +129,7 @@ take_sample(Mine *mine)
 
 /* Whether to give up. */
 static bool
-is_stopped(Mine *mine)
+cooc_is_stopped(Mine *mine)
 {
 	if (!mine->stopped && mine->in->stop != NULL)
 		mine->stopped = mine->in->stop(mine->in->context);
@@ -140,7 +140,7 @@ is_stopped(Mine *mine)
 static void
 find_edges(Mine *mine, uint32_t *counts)
 {
-	for (uint32_t b = 1; b < mine->in->parts && !is_stopped(mine); b++)
+	for (uint32_t b = 1; b < mine->in->parts && !cooc_is_stopped(mine); b++)
 		for (uint32_t a = 0; a < b; a++)
 		{
 			const uint16_t *codes_a = mine->columns + (size_t) a * mine->room;
@@ -199,7 +199,7 @@ count_triangles(Mine *mine)
 {
 	uint32_t	parts = mine->in->parts;
 
-	for (uint32_t row = 0; row < mine->rows && !is_stopped(mine); row++)
+	for (uint32_t row = 0; row < mine->rows && !cooc_is_stopped(mine); row++)
 	{
 		uint64_t	above[COOC_MAX_PARTS] = {0};	/* columns beyond one, with an edge to it */
 
@@ -305,7 +305,7 @@ count_set(Mine *mine, const CoocSet *set, bool cover)
 static void
 accept(Mine *mine, uint32_t most, CoocSets *sets)
 {
-	while (sets->count < most && mine->ntriples > 0 && !is_stopped(mine))
+	while (sets->count < most && mine->ntriples > 0 && !cooc_is_stopped(mine))
 	{
 		Triple	   *top = &mine->triples[0];
 		CoocSet		set = set_of(top->key);

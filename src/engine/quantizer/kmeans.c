@@ -44,7 +44,7 @@ typedef struct Kmeans
 } Kmeans;
 
 static const float *
-row_of(const Kmeans *kmeans, uint32_t row)
+kmeans_row_of(const Kmeans *kmeans, uint32_t row)
 {
 	return kmeans->task->rows + row * kmeans->task->stride;
 }
@@ -129,7 +129,7 @@ measure_seed(void *argument, uint32_t item)
 		return;
 	for (uint32_t i = item * ROWS_OF_ITEM; i < end; i++)
 	{
-		double		distance = kmeans->kernels->exact(row_of(kmeans, kmeans->members[i]), seed,
+		double		distance = kmeans->kernels->exact(kmeans_row_of(kmeans, kmeans->members[i]), seed,
 													  kmeans->task->dims);
 
 		if (distance < kmeans->distance[i])
@@ -175,7 +175,7 @@ choose_seeds(Kmeans *kmeans)
 	{
 		uint32_t	row = kmeans->seeds == 0 ? kmeans->members[0] : draw_seed(kmeans);
 
-		memcpy(centroid_of(kmeans, kmeans->seeds), row_of(kmeans, row), bytes);
+		memcpy(centroid_of(kmeans, kmeans->seeds), kmeans_row_of(kmeans, row), bytes);
 		kmeans->seeds++;
 		if (!spread(kmeans, measure_seed, kmeans->sampled, ROWS_OF_ITEM))
 			return false;
@@ -193,7 +193,7 @@ assign_rows(void *argument, uint32_t item)
 	uint32_t	begin = item * ROWS_OF_ITEM;
 
 	if (!interrupted(kmeans))
-		centroids_nearest(&kmeans->set, row_of(kmeans, begin), kmeans->task->stride,
+		centroids_nearest(&kmeans->set, kmeans_row_of(kmeans, begin), kmeans->task->stride,
 						  least(kmeans->task->count - begin, ROWS_OF_ITEM), kmeans->list + begin,
 						  kmeans->distance + begin);
 }
@@ -236,7 +236,7 @@ move_centroid(Kmeans *kmeans, uint32_t list)
 		memset(sum, 0, sizeof(sum));
 		for (uint32_t i = begin; i < end; i++)
 		{
-			const float *row = row_of(kmeans, kmeans->members[i]) + from;
+			const float *row = kmeans_row_of(kmeans, kmeans->members[i]) + from;
 
 			for (uint32_t d = 0; d < dims; d++)
 				sum[d] += row[d];
@@ -258,7 +258,7 @@ move_centroids(void *argument, uint32_t item)
 
 /* A row of a list that is not its centroid, from a random one on; NULL: none. */
 static const float *
-row_apart(Kmeans *kmeans, uint32_t list)
+kmeans_row_apart(Kmeans *kmeans, uint32_t list)
 {
 	uint32_t	begin = kmeans->first[list];
 	uint32_t	size = kmeans->first[list + 1] - begin;
@@ -269,7 +269,7 @@ row_apart(Kmeans *kmeans, uint32_t list)
 		uint32_t	row = kmeans->members[begin + (from + i) % size];
 
 		if (kmeans->distance[row] > 0)
-			return row_of(kmeans, row);
+			return kmeans_row_of(kmeans, row);
 	}
 	return NULL;
 }
@@ -279,7 +279,7 @@ row_apart(Kmeans *kmeans, uint32_t list)
  * lists, halved where a row was taken, 0 where there is none to take.
  */
 static void
-seed_list(Kmeans *kmeans, uint32_t list, uint32_t *weight)
+kmeans_seed_list(Kmeans *kmeans, uint32_t list, uint32_t *weight)
 {
 	for (;;)
 	{
@@ -291,7 +291,7 @@ seed_list(Kmeans *kmeans, uint32_t list, uint32_t *weight)
 				largest = other;
 		if (weight[largest] < 2)
 			return;
-		row = row_apart(kmeans, largest);
+		row = kmeans_row_apart(kmeans, largest);
 		weight[largest] = row != NULL ? weight[largest] / 2 : 0;
 		if (row == NULL)
 			continue;
@@ -319,7 +319,7 @@ seed_lists(Kmeans *kmeans, bool last)
 		weight[list] = kmeans->first[list + 1] - kmeans->first[list];
 	for (uint32_t list = 0; list < task->lists; list++)
 		if (kmeans->first[list + 1] - kmeans->first[list] < enough)
-			seed_list(kmeans, list, weight);
+			kmeans_seed_list(kmeans, list, weight);
 }
 
 /* Assign rows, move centroids and seed lists anew; false: interrupted. */
@@ -351,7 +351,7 @@ typedef struct KmeansMemory
 } KmeansMemory;
 
 static size_t
-round_up(size_t bytes)
+kmeans_round_up(size_t bytes)
 {
 	return (bytes + 63) / 64 * 64;
 }
@@ -361,10 +361,10 @@ memory_of(const KmeansTask *task)
 {
 	KmeansMemory memory;
 
-	memory.tiles = round_up(centroids_bytes(task->lists, task->dims));
-	memory.rows = round_up(task->count * sizeof(uint32_t));
-	memory.distances = round_up(task->count * sizeof(double));
-	memory.first = round_up(((size_t) task->lists + 1) * sizeof(uint32_t));
+	memory.tiles = kmeans_round_up(centroids_bytes(task->lists, task->dims));
+	memory.rows = kmeans_round_up(task->count * sizeof(uint32_t));
+	memory.distances = kmeans_round_up(task->count * sizeof(double));
+	memory.first = kmeans_round_up(((size_t) task->lists + 1) * sizeof(uint32_t));
 	return memory;
 }
 

@@ -152,7 +152,7 @@ set_word(const QuantizerShape *shape, unsigned char *code, uint32_t part, uint32
 
 /* Where the numbers of a code begin. */
 static size_t
-numbers_at(const Quantizer *quantizer)
+pq_numbers_at(const Quantizer *quantizer)
 {
 	return quantizer->code_bytes - PQ_NUMBERS_BYTES;
 }
@@ -196,7 +196,7 @@ finish_code(const Quantizer *quantizer, const float *centroid, const float *resi
 	numbers.error = not_below(error * (1 + 0x1p-20));
 	if (!isfinite(numbers.error) || !isfinite(numbers.term))
 		numbers = (CodeNumbers) {.error = INFINITY};
-	memcpy(code + numbers_at(quantizer), &numbers, PQ_NUMBERS_BYTES);
+	memcpy(code + pq_numbers_at(quantizer), &numbers, PQ_NUMBERS_BYTES);
 }
 
 /* Encode rows whose residuals fit into a block. */
@@ -313,7 +313,7 @@ word_products(const Centroids *words, const float *piece, double factor, double 
 
 /* The least and the greatest of count numbers, a multiple of 4. */
 static void
-find_range(const double *products, uint32_t count, double *least, double *most)
+pq_find_range(const double *products, uint32_t count, double *least, double *most)
 {
 	double		low[4];			/* so that four chains of minima run at once */
 	double		high[4];
@@ -332,7 +332,7 @@ find_range(const double *products, uint32_t count, double *least, double *most)
 
 /* Set the integers of a sub-space; returns the most that one of them leaves over. */
 static double
-set_integers(const QuantizerShape *shape, PqTables *tables, uint32_t part, const double *products)
+pq_set_integers(const QuantizerShape *shape, PqTables *tables, uint32_t part, const double *products)
 {
 	uint32_t	words = words_of(shape);
 	double		limit = shape->bits == 8 ? UINT16_MAX : UINT8_MAX;
@@ -342,7 +342,7 @@ set_integers(const QuantizerShape *shape, PqTables *tables, uint32_t part, const
 	double		least,
 				most;
 
-	find_range(products, words, &least, &most);
+	pq_find_range(products, words, &least, &most);
 	for (uint32_t word = 0; word < words; word++)
 	{
 		double		above = products[word] - least;
@@ -381,7 +381,7 @@ pq_prepare(const Quantizer *quantizer, const float *query, void *place)
 					most;
 
 		word_products(&quantizer->parts[part], query + part_begin(shape, part), factor, products);
-		find_range(products, words_of(shape), &least, &most);
+		pq_find_range(products, words_of(shape), &least, &most);
 		widest = most - least > widest ? most - least : widest;
 		offset += least;
 	}
@@ -390,7 +390,7 @@ pq_prepare(const Quantizer *quantizer, const float *query, void *place)
 	for (uint32_t part = 0; part < shape->parts; part++)
 	{
 		word_products(&quantizer->parts[part], query + part_begin(shape, part), factor, products);
-		error += set_integers(shape, tables, part, products);
+		error += pq_set_integers(shape, tables, part, products);
 	}
 	tables->error = not_below(error + fabs(offset - tables->offset));
 	tables->length = not_below(sqrt(exact_product(quantizer, query, query)));
@@ -411,7 +411,7 @@ pq_estimate(const Quantizer *quantizer, const void *place, float base, const uns
 			? sum_lookups8((const uint16_t *) (tables + 1), codes, shape->parts)
 			: sum_lookups4((const uint8_t *) (tables + 1), codes, shape->parts);
 
-		memcpy(&numbers, codes + numbers_at(quantizer), PQ_NUMBERS_BYTES);
+		memcpy(&numbers, codes + pq_numbers_at(quantizer), PQ_NUMBERS_BYTES);
 		estimates[row] = pq_estimate_one(shape, tables, base, sum, &numbers,
 										 lower != NULL ? &lower[row] : &unused);
 	}

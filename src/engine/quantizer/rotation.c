@@ -77,7 +77,7 @@ transform_block(uint32_t block, float *values)
 
 /* Transform all blocks, the largest first. */
 static void
-transform_blocks(uint32_t dims, float *values)
+rotation_transform_blocks(uint32_t dims, float *values)
 {
 	while (dims > 0)
 	{
@@ -106,12 +106,12 @@ rotation_apply(const uint32_t *rotation, uint32_t dims, float *values, float *ro
 {
 	for (uint32_t i = 0; i < dims; i++)
 		values[i] = change_sign(values[i], rotation[i]);
-	transform_blocks(dims, values);
+	rotation_transform_blocks(dims, values);
 	if (rotation_block(dims) == dims)
 		return;
 	memcpy(room, values, dims * sizeof(float));
 	for (uint32_t i = 0; i < dims; i++)
 		values[i] = change_sign(room[rotation[i] & ROTATION_PLACE],
 								rotation[i] * (ROTATION_FIRST_SIGN / ROTATION_SECOND_SIGN));
-	transform_blocks(dims, values);
+	rotation_transform_blocks(dims, values);
 }

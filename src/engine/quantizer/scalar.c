@@ -85,7 +85,7 @@ scalar_open(Quantizer *quantizer, void *memory)
 }
 
 static void
-rotate(const Quantizer *quantizer, float *values)
+scalar_rotate(const Quantizer *quantizer, float *values)
 {
 	uint32_t	dims = quantizer->shape.dims;
 	float		room[QUANTIZER_MAX_DIMS];
@@ -260,7 +260,7 @@ encode_row(const Quantizer *quantizer, ScalarRow *row, unsigned char *code)
 	float		scale;
 
 	memset(code, 0, quantizer->code_bytes);
-	rotate(quantizer, row->residual);
+	scalar_rotate(quantizer, row->residual);
 	row->square = exact_product(quantizer, row->residual, row->residual);
 	if (!isfinite(row->square))
 		memset(row->residual, 0, quantizer->shape.dims * sizeof(float));
@@ -282,7 +282,7 @@ scalar_encode(const Quantizer *quantizer, const float *centroid, const float *ro
 	if (centroid != NULL)
 	{
 		memcpy(rotated, centroid, dims * sizeof(float));
-		rotate(quantizer, rotated);
+		scalar_rotate(quantizer, rotated);
 	}
 	for (size_t at = 0; at < count; at++)
 	{
@@ -306,7 +306,7 @@ sum_of_left(const double *sums)
 
 /* Make a rotated query whole numbers. */
 static void
-set_integers(const QuantizerShape *shape, const float *query, ScalarTables *tables)
+scalar_set_integers(const QuantizerShape *shape, const float *query, ScalarTables *tables)
 {
 	int16_t    *integers = (int16_t *) (tables + 1);
 	uint32_t	steps = INT32_MAX / (most_number(shape) * shape->dims);
@@ -380,8 +380,8 @@ scalar_prepare(const Quantizer *quantizer, const float *query, void *tables)
 
 	memset(tables, 0, scalar_table_bytes(&quantizer->shape));
 	memcpy(rotated, query, dims * sizeof(float));
-	rotate(quantizer, rotated);
-	set_integers(&quantizer->shape, rotated, tables);
+	scalar_rotate(quantizer, rotated);
+	scalar_set_integers(&quantizer->shape, rotated, tables);
 	((ScalarTables *) tables)->length = not_below(sqrt(exact_product(quantizer, query, query)));
 	if (quantizer->shape.kind == QUANTIZER_RABITQ)
 		set_lookups(&quantizer->shape, tables);

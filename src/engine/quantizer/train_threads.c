@@ -120,7 +120,7 @@ end_helpers(TrainThreads *threads)
 
 /* TrainControl: interrupted. */
 static bool
-is_stopped(void *context)
+train_is_stopped(void *context)
 {
 	return atomic_load(&((TrainThreads *) context)->stop);
 }
@@ -162,7 +162,7 @@ train_threads_begin(int count, void (*work) (const TrainControl *control, void *
 	threads->most = count > MAX_HELPERS ? MAX_HELPERS : count > 1 ? (uint32_t) count - 1 : 0;
 	threads->work = work;
 	threads->arg = arg;
-	threads->control = (TrainControl) {spread_items, is_stopped, threads};
+	threads->control = (TrainControl) {spread_items, train_is_stopped, threads};
 	pthread_mutex_init(&threads->mutex, NULL);
 	pthread_cond_init(&threads->ended, NULL);
 	pthread_cond_init(&threads->called, NULL);

@@ -201,6 +201,56 @@ check_equals(const World *world, const Plan *plan, const char *what)
 static const char *const death_names[] = {"nobody dies", "some die pending", "some die in between",
 										  "some die linked", "some die, repaired"};
 
+/*
+ * The row of the grid farthest from the equal ones that is not marked; marks
+ * it.
+ */
+static uint32_t
+take_farthest(const World *world, uint32_t rows, bool *marked)
+{
+	uint32_t	farthest = 0;
+	double		most = -1;
+
+	for (uint32_t slot = 0; slot < rows; slot++)
+	{
+		double		distance = model_distance(world, world_vector(world, slot), place);
+
+		if (!marked[slot] && distance > most)
+		{
+			most = distance;
+			farthest = slot;
+		}
+	}
+	marked[farthest] = true;
+	return farthest;
+}
+
+/*
+ * The edges to equal rows come from the rows that are farthest from them. A
+ * search whose list holds all rows finds all of them, as it has met them.
+ */
+static void
+named_from_afar(void)
+{
+	const Plan	plan = {.rows = 600, .equals = 100, .degree = 16};
+	World	   *world = make_rows(&plan);
+	uint32_t	all = plan.rows + plan.equals;
+	uint32_t   *rows = allocate((size_t) all * plan.degree * sizeof(uint32_t));
+	bool	   *marked = allocate(plan.rows);
+
+	world_append(world, all);
+	memset(rows, 0xFF, (size_t) all * plan.degree * sizeof(uint32_t));
+	for (uint32_t slot = 0; slot < all; slot++)
+		for (uint32_t i = 0; i < 4; i++)
+			rows[slot * plan.degree + i] =
+				(slot + (i == 0 ? 1 : random_below(plan.rows))) % plan.rows;
+	for (uint32_t i = 0; i < plan.equals; i++)
+		rows[take_farthest(world, plan.rows, marked) * plan.degree + 4] = plan.rows + i;
+	world_set_graph(world, rows, &(uint32_t){0}, 1);
+	check_equals(world, &plan, "named from afar");
+	world_drop(world);
+}
+
 /* Carry out a plan and look for what is near the equal rows. */
 static void
 check_plan(const Plan *plan)
@@ -290,5 +340,6 @@ const Case equal_cases[] = {
 	{"equals_linked_in_parts", in_parts, false},
 	{"equals_beside_dead", beside_dead, false},
 	{"equals_linked_all_together", all_together, false},
+	{"equals_named_from_afar", named_from_afar, false},
 	{NULL, NULL, false}
 };

@@ -38,6 +38,8 @@ to_device(const std::vector<T> &from)
 	T *memory = device_memory<T>(from.size());
 
 	must(cudaMemcpy(memory, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "copy");
+	/* the streams of benchmarks do not wait for the default one */
+	must(cudaDeviceSynchronize(), "copy");
 	return memory;
 }
 

@@ -24,6 +24,11 @@
  * cudaGetLastError() as on a device. Up to it the device is as late as it can
  * be: it executes only when the host waits or asks for the end of something, or
  * PAUSE later. So memory that the host frees without waiting is still in use.
+ *
+ * GPUANN_EMULATE_LATE=1 makes the device late all the time: it begins when the
+ * host has launched nothing for NAP, or waits, and of several streams it
+ * executes the item that was launched last. So what one stream launches reaches
+ * the device before what another launched earlier, unless it waits for that.
  */
 #include <atomic>
 #include <chrono>
@@ -62,9 +67,11 @@ struct Work
 	std::shared_ptr<EventState> event;
 	uint64_t record;
 	bool waits; /* it waits for the event's record; if not, it is that record */
+	uint64_t launch = 0; /* number of its launch */
 };
 
 #define PAUSE std::chrono::seconds(1)
+#define NAP std::chrono::milliseconds(3)
 
 struct EmulatedStream
 {
@@ -82,6 +89,9 @@ static bool failed;
 static bool stalled;
 static long until_failure; /* work items; below 0: no failure */
 static bool paused;		   /* until the host waits or asks */
+static bool late;		   /* GPUANN_EMULATE_LATE; what is launched last is executed first */
+static bool napping;	   /* the host launches, and waits for nothing */
+static uint64_t launches;
 static uint64_t chance = 88172645463325252u;
 
 static bool
@@ -95,17 +105,27 @@ is_ready(const EmulatedStream *stream)
 	return !work.waits || work.event->reached >= work.record;
 }
 
-/* A stream whose first item can be executed, chosen at random, or NULL. */
+/*
+ * A stream whose first item can be executed, or NULL: chosen at random, or of a
+ * late device the one that was launched last.
+ */
 static EmulatedStream *
 choose_stream()
 {
 	std::vector<EmulatedStream *> ready;
+	EmulatedStream *newest = NULL;
 
-	if (failed || stalled || paused)
+	if (failed || stalled || paused || napping)
 		return NULL;
 	for (EmulatedStream *stream : streams)
 		if (is_ready(stream))
+		{
 			ready.push_back(stream);
+			if (newest == NULL || stream->queue.front().launch > newest->queue.front().launch)
+				newest = stream;
+		}
+	if (late)
+		return newest;
 	chance ^= chance << 13;
 	chance ^= chance >> 7;
 	chance ^= chance << 17;
@@ -123,7 +143,14 @@ device_main()
 
 		if (stream == NULL)
 		{
-			if (!paused)
+			uint64_t before = launches;
+
+			if (late)
+			{
+				device_changed.wait_for(lock, NAP);
+				napping = napping && launches != before;
+			}
+			else if (!paused)
 				device_changed.wait(lock);
 			else if (device_changed.wait_for(lock, PAUSE) == std::cv_status::timeout)
 				paused = false;
@@ -205,9 +232,12 @@ add_work(EmulatedStream *stream, Work work)
 {
 	std::lock_guard<std::mutex> lock(device_lock);
 
+	work.launch = ++launches;
+	napping = late;
 	if (!failed)
 		stream->queue.push_back(std::move(work));
-	device_changed.notify_all();
+	if (!late)
+		device_changed.notify_all();
 	return state_of_device();
 }
 
@@ -261,7 +291,8 @@ cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int, int)
 	streams.push_back(*stream);
 	if (streams.size() == 1)
 	{
-		stopping = failed = stalled = paused = false;
+		stopping = failed = stalled = paused = napping = false;
+		late = getenv("GPUANN_EMULATE_LATE") != NULL;
 		until_failure = failure != NULL ? atol(failure) : -1;
 		device_thread = std::thread(device_main);
 	}
@@ -288,6 +319,7 @@ wait_for(const EmulatedStream *only)
 	};
 
 	end_pause();
+	napping = false;
 	while (is_busy())
 		device_changed.wait(lock);
 	return state_of_device();

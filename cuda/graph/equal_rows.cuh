@@ -16,6 +16,9 @@
  * Rows are compared as the walk measures them: by codes, or as stored.
  * Different rows may have equal codes; they are not lost, because the last part
  * of the walk admits them.
+ *
+ * A list that has room for all that the walk met lacks nothing, and is final:
+ * to start again would lose the duplicates that only far rows name.
  */
 #ifndef GPUANN_CUDA_EQUAL_ROWS_CUH
 #define GPUANN_CUDA_EQUAL_ROWS_CUH
@@ -167,21 +170,30 @@ drop_copies(ComparedRows compared, const E *list, uint32_t count, E *candidates,
 	__syncthreads();
 }
 
+/* Whether no slot that the walk met was left out of the list for its length. */
+template <class E>
+__device__ static inline bool
+list_has_all(const WalkOf<E> &walk, uint32_t rows)
+{
+	return walk.count < walk.ef || walk.ef >= rows;
+}
+
 /*
  * At the end of a part of the walk: start the next part, if it has one. Returns
- * whether it does. *seeded is as in next_round(); in the last part `most`
- * entries are expanded again. All threads; ends with a barrier if the walk
- * continues.
+ * whether it does. The mirror has so many rows; *seeded is as in next_round();
+ * in the last part `most` entries are expanded again. All threads; ends with a
+ * barrier if the walk continues.
  */
 template <class E>
 __device__ static inline bool
-begin_next_part(const ComparedRows &compared, WalkOf<E> *walk, WalkShared *shared, uint32_t most,
-				uint32_t *seeded)
+begin_next_part(const ComparedRows &compared, WalkOf<E> *walk, WalkShared *shared, uint32_t rows,
+				uint32_t most, uint32_t *seeded)
 {
 	WalkPart ended = shared->part;
 
 	if (ended == WALK_COPIES ||
-		(ended == WALK_PLAIN && !has_many_copies(compared, *walk, shared)))
+		(ended == WALK_PLAIN &&
+		 (list_has_all(*walk, rows) || !has_many_copies(compared, *walk, shared))))
 		return false;
 	/*
 	 * all threads have read the part, and found no unexpanded slot, before

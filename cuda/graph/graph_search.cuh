@@ -564,7 +564,7 @@ walk_continues(const MirrorView &mirror, GraphWalk<typename By::Listed> *graph,
 
 	if (By::MEASURE == MEASURE_EXACT || asked.max_iterations != 0 ||
 		!begin_next_part(compared_rows<By>(mirror), &graph->walk, &shared->walk,
-						 ranked_entries(asked.k, asked.ef), seeded))
+						 mirror.rows, ranked_entries(asked.k, asked.ef), seeded))
 		return false;
 	visit_answers(graph);
 	return true;

@@ -69,7 +69,7 @@ walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &
 		if (!next_round(mirror, asked, shared, layout.width, walk, &seeded, &parents, &total))
 		{
 			if (asked.max_iterations != 0 ||
-				!begin_next_part(coded_rows(mirror), walk, shared,
+				!begin_next_part(coded_rows(mirror), walk, shared, mirror.rows,
 								 ranked_entries(asked.k, asked.ef), &seeded))
 				return;
 			continue;

@@ -5,9 +5,11 @@
  *
  * A batch occupies a batch stream and both buffers. The copy stream fills one
  * buffer with a tile while the batch stream searches the other; each waits for
- * the other's events. Rows on the device are searched in place, while the first
- * two tiles are copied. Bound: the bus, (bytes in host memory) / (bandwidth of
- * a pinned copy), once for all queries of a batch.
+ * the other's events, and the first copies for what the batch stream waits for
+ * when it starts: the last change in place of the rows. Rows on the device are
+ * searched in place, while the first two tiles are copied. Bound: the bus,
+ * (bytes in host memory) / (bandwidth of a pinned copy), once for all queries
+ * of a batch.
  *
  * Work is launched in parts of PART tiles, because a table may take seconds and
  * the owner serves other batches meanwhile. A part is launched while the
@@ -195,6 +197,22 @@ host_rows_passing_bytes(const CudaMirror *mirror)
 	return mirror->rows > near ? (mirror->rows - near) / PASSING_DIVISOR * mirror->stride : 0;
 }
 
+/*
+ * Both buffers are free as soon as the batch stream comes to its first search,
+ * and not before: rows are copied by another stream, which would not wait for
+ * the change in place that the batch stream waits for, and would copy rows of
+ * before it beside versions and norms of after it. The searches of the batch
+ * before have finished.
+ */
+static bool
+free_buffers(CudaEngine *engine, const BatchStream *bstream)
+{
+	RowStream *stream = &engine->stream;
+
+	return GPU(&engine->device.failure, cudaEventRecord(stream->searched[0], bstream->stream)) &&
+		   GPU(&engine->device.failure, cudaEventRecord(stream->searched[1], bstream->stream));
+}
+
 bool
 host_rows_begin(CudaEngine *engine, BatchStream *bstream, const ExactLaunch *launch)
 {
@@ -209,7 +227,8 @@ host_rows_begin(CudaEngine *engine, BatchStream *bstream, const ExactLaunch *lau
 	stream->next = stream->tiles = 0;
 	bstream->mirror->passes++;
 	first = first < rows ? first : rows;
-	return gpu_check(
+	return free_buffers(engine, bstream) &&
+		   gpu_check(
 			   &engine->device.failure,
 			   exact_stream_begin(launch, first < EXACT_TILE ? first : EXACT_TILE, &stream->search),
 			   "the start of a batch in tiles") &&

@@ -50,7 +50,19 @@ enum Making
 static const char *const making_names[MADE_OF] = {"clustered", "whole numbers", "far away",
 												  "extremes"};
 
-/* A copy of an array in device memory. */
+/* Copy through the stream that the kernels run in, and wait for it. */
+static void
+copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
+{
+	must(cudaMemcpyAsync(to, from, bytes, kind, stream), "cudaMemcpyAsync");
+	must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
+/*
+ * A copy of an array in device memory. It is filled by the stream that the
+ * kernels run in: this waits for no other, and memory that the default stream
+ * fills may be filled when kernels have read or written it.
+ */
 template <typename T>
 struct OnDevice
 {
@@ -60,12 +72,12 @@ struct OnDevice
 	explicit OnDevice(size_t n) : count(n)
 	{
 		must(cudaMalloc((void **) &at, (n > 0 ? n : 1) * sizeof(T)), "cudaMalloc");
-		must(cudaMemset(at, 0xA5, n * sizeof(T)), "cudaMemset");
+		must(cudaMemsetAsync(at, 0xA5, n * sizeof(T), stream), "cudaMemsetAsync");
 	}
 
 	explicit OnDevice(const std::vector<T> &from) : OnDevice(from.size())
 	{
-		must(cudaMemcpy(at, from.data(), count * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+		copy(at, from.data(), count * sizeof(T), cudaMemcpyHostToDevice);
 	}
 
 	OnDevice(const OnDevice &) = delete;
@@ -79,11 +91,10 @@ struct OnDevice
 	std::vector<T>
 	back() const
 	{
-		std::vector<T> copy(count);
+		std::vector<T> copied(count);
 
-		must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-		must(cudaMemcpy(copy.data(), at, count * sizeof(T), cudaMemcpyDeviceToHost), "cudaMemcpy");
-		return copy;
+		copy(copied.data(), at, count * sizeof(T), cudaMemcpyDeviceToHost);
+		return copied;
 	}
 };
 
@@ -562,8 +573,7 @@ learn_there(const ListsTraining &training, uint32_t count, Learned *learned)
 	bool over = false,
 		 grows = true;
 
-	must(cudaMemcpy(memory.at, learned->sample.data(), bytes, cudaMemcpyHostToDevice),
-		 "cudaMemcpy");
+	copy(memory.at, learned->sample.data(), bytes, cudaMemcpyHostToDevice);
 	while (!over)
 	{
 		must(lists_learn_step(learn, &over, &done, &total), "lists_learn_step");
@@ -571,11 +581,8 @@ learn_there(const ListsTraining &training, uint32_t count, Learned *learned)
 		grows &= done <= total && done == before + !over;
 		before = done;
 	}
-	must(cudaMemcpy(got.data(), lists_learn_floats(learn), got.size() * sizeof(float),
-					cudaMemcpyDeviceToHost),
-		 "cudaMemcpy");
-	must(cudaMemcpy(learned->sample.data(), memory.at, bytes, cudaMemcpyDeviceToHost),
-		 "cudaMemcpy");
+	copy(got.data(), lists_learn_floats(learn), got.size() * sizeof(float), cudaMemcpyDeviceToHost);
+	copy(learned->sample.data(), memory.at, bytes, cudaMemcpyDeviceToHost);
 	lists_learn_end(learn);
 	learned->floats.assign(got.begin(), got.begin() + (ptrdiff_t) nfloats);
 	memcpy(&learned->inertia, &got[lists_learn_inertia(nfloats)], sizeof(double));

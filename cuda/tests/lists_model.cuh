@@ -26,7 +26,10 @@ extern "C"
 #define PENDING_EVERY 41u
 #define UNIT_ROUNDING 0x1p-20
 
-/* A copy of a vector in device memory. */
+/*
+ * A copy of a vector in device memory. It is waited for: the copy is of the
+ * default stream, and the one that kernels run in would not wait.
+ */
 template <typename T>
 static T *
 to_device(const std::vector<T> &from)
@@ -35,6 +38,7 @@ to_device(const std::vector<T> &from)
 
 	must(cudaMalloc(&to, from.size() * sizeof(T) + 16), "memory");
 	must(cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "a copy");
+	must(cudaDeviceSynchronize(), "a copy");
 	return (T *) to;
 }
 

@@ -154,7 +154,7 @@ search(const Data &data, const std::vector<Asked> &asked, uint32_t parts, bool h
 									 launch->max_rerank);
 	launch->state_bytes = parts == 1 ? least : least * (asked.size() / parts + 1);
 	must(cudaMalloc(&state, launch->state_bytes), "state");
-	must(cudaMemset(state, 0xFF, launch->state_bytes), "state");
+	must(cudaMemsetAsync(state, 0xFF, launch->state_bytes, launch->stream), "state");
 	launch->batch.queries = to_device(batch.queries);
 	launch->batch.vectors = to_device(vectors);
 	launch->batch.bitmaps = to_device(bitmaps);

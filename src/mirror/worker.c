@@ -403,6 +403,7 @@ static void
 retry_or_refuse(const MirrorSlice *slice)
 {
 	bool		again = false;
+	bool		refused = false;
 
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	if (mirror_is_generation(slice->entry, slice->generation))
@@ -415,12 +416,19 @@ retry_or_refuse(const MirrorSlice *slice)
 			(void) mirror_invalidate(slice->entry, MIRROR_WANTED);
 		}
 		else
+		{
 			mirror_refuse(slice->entry, slice->reason);
+			refused = true;
+		}
 	}
 	LWLockRelease(gpuann_mirror_lock());
 	if (again)
 		ereport(LOG, (errmsg("loading the mirror of gpuann index %u again: %s", slice->key.index,
 							 slice->reason)));
+	if (refused)
+		ereport(LOG, (errmsg("the mirror of gpuann index %u is refused for a while",
+							 slice->key.index),
+					  errdetail("%s", slice->reason)));
 }
 
 /* Act on the result of a slice. */

@@ -10,7 +10,7 @@
  * first_breadth). A round that goes beyond a threshold is the last: it found
  * the rows within as well as any round finds the nearest ones. Where rounds
  * would go on to compare everything the scan begins anew, exactly and in order,
- * and rows are given as they come.
+ * and rows are given as they come: behind those that pages before have shown.
  */
 #include "plan/plan.h"
 
@@ -45,8 +45,8 @@ round_is_enough(const GpuannNode *node)
  * rows that passed.
  *
  * In steps it is as broad as the first page's next round while that has too few
- * rows; then twice as broad as the last, unless the share leaves nothing but to
- * compare everything.
+ * rows; then twice as broad as the last, as for every other page: what a page
+ * itself lacks must not decide which rounds come before it.
  */
 static void
 foresee(GpuannNode *node)
@@ -61,25 +61,69 @@ foresee(GpuannNode *node)
 		scan_rows_needed((double) (first_page ? page : node->wanted), Min(share, 1));
 
 	scan->least_ef = (uint32) Min(needed, ENGINE_MAX_SLOTS);
-	if (node->in_steps && !first_page &&
-		!scan_graph_is_dearer(scan->least_ef, scan->bounds.next_fresh, scan->ask_server,
-							  format_has_lists(scan->format)))
+	if (node->in_steps && !first_page)
 		scan->least_ef = 0;
 	scan->room = scan_room_for(Max(needed, EXACT_NEXT_ROOM));
 }
 
 /*
- * Before a further round, in steps: what whole pages before this one have shown
- * stays theirs. A row that a broader round finds among them comes on the first
- * page that this round answers.
+ * The next of the rows that were gathered.
+ */
+static bool
+next_gathered(void *source, ScanRow *row, double *following)
+{
+	ScanRows   *passed = source;
+
+	if (passed->first == passed->count)
+		return false;
+	*row = passed->rows[passed->first++];
+	*following = passed->first < passed->count ? passed->rows[passed->first].distance
+											   : get_float8_infinity();
+	return true;
+}
+
+/*
+ * Before a further round, or an exact pass, in steps: what whole pages before
+ * this one have shown stays theirs, in the order in which they have shown it.
+ * A row that comes later and is nearer is on the first page that its round
+ * answers.
  */
 static void
 settle(GpuannNode *node)
 {
+	ScanRows   *passed = &node->passed;
 	uint64		page = node->wanted - node->skipped;
+	uint64		settled = passed->settled;
+	uint64		rest = passed->count;
+	RowOrder	order = {.next = next_gathered, .source = passed};
+	ScanRow    *shown;
+	uint64		count;
 
-	if (node->in_steps)
-		node->passed.settled = Min(node->passed.count / page * page, node->skipped);
+	if (!node->in_steps)
+		return;
+	count = Min(passed->count / page * page, node->skipped) - settled;
+	if (count == 0)
+		return;
+	if (node->settled_slots == NULL)
+		node->settled_slots = slot_set_create(node->memory);
+	shown = MemoryContextAllocHuge(node->memory, count * sizeof(ScanRow));
+	passed->first = settled;
+	for (uint64 i = 0; i < count; i++)
+	{
+		bool		there PG_USED_FOR_ASSERTS_ONLY =
+			scan_next_in_order(node->desc, &order, &shown[i]);
+
+		Assert(there);
+		slot_set_add(node->settled_slots, shown[i].slot);
+	}
+	passed->first = 0;
+	/* The others keep their order, by distance, behind these. */
+	for (uint64 i = passed->count; i-- > settled;)
+		if (!slot_set_has(node->settled_slots, passed->rows[i].slot))
+			passed->rows[--rest] = passed->rows[i];
+	memcpy(passed->rows + settled, shown, count * sizeof(ScanRow));
+	pfree(shown);
+	passed->settled += count;
 }
 
 /*
@@ -94,21 +138,29 @@ gather_rows(GpuannNode *node)
 	while (!round_is_enough(node))
 	{
 		double		distance;
-		bool		more = scan_peek(scan, &distance);
 
-		if (more && distance > node->most_distance)
+		if (scan_peek(scan, &distance) && distance > node->most_distance)
 		{
 			if (scan->stage == STAGE_GRAPH)
 				return true;
 			scan_end_answer(scan);
 		}
-		else if (!more && scan->stage == STAGE_GRAPH && scan->answered)
+		/*
+		 * The results left may all be rows that rounds before had found, so
+		 * only now it is known that this round is over.
+		 */
+		if (!scan_next_in_answer(node->desc, &row))
 		{
-			foresee(node);
-			settle(node);
+			if (round_is_enough(node))
+				break;
+			if (scan->stage == STAGE_GRAPH && scan->answered)
+			{
+				foresee(node);
+				settle(node);
+			}
+			if (!scan_next_row(node->desc, &row))
+				break;
 		}
-		if (!scan_next_row(node->desc, &row))
-			break;
 		if (scan->stage == STAGE_EXACT || scan->stage == STAGE_ANY)
 		{
 			/* The stream begins with this row. */
@@ -158,6 +210,8 @@ next_streamed(GpuannNode *node, ScanRow *row, double *following)
 			scan_end_answer(node->scan);
 			continue;
 		}
+		if (node->settled_slots != NULL && slot_set_has(node->settled_slots, row->slot))
+			continue;
 		/* In heap order all were judged before the scan ranked them. */
 		if (node->scan->passing == NULL && !node_passes(node, row))
 			continue;
@@ -173,20 +227,15 @@ next_streamed(GpuannNode *node, ScanRow *row, double *following)
 }
 
 /*
- * The next row that passes.
+ * The next row that passes. A stream follows what rounds before have settled.
  */
 bool
 next_passing(void *source, ScanRow *row, double *following)
 {
 	GpuannNode *node = source;
-	ScanRows   *passed = &node->passed;
+	const ScanRows *passed = &node->passed;
 
-	if (!node->gathered)
+	if (!node->gathered && passed->first == passed->settled)
 		return next_streamed(node, row, following);
-	if (passed->first == passed->count)
-		return false;
-	*row = passed->rows[passed->first++];
-	*following = passed->first < passed->count ? passed->rows[passed->first].distance
-											   : get_float8_infinity();
-	return true;
+	return next_gathered(&node->passed, row, following);
 }

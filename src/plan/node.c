@@ -568,7 +568,7 @@ node_judge(GpuannNode *node, ScanRow *row)
 static bool
 next_has_order(const GpuannNode *node)
 {
-	return node->in_order && (!node->gathered || node->passed.first >= node->passed.settled);
+	return node->in_order && node->passed.first >= node->passed.settled;
 }
 
 /*
@@ -684,7 +684,7 @@ node_rescan(CustomScanState *css)
 	node->first.set = false;
 	node->fetched_slot = NO_SLOT;
 	node->passed = (ScanRows){0};
-	node->passed_slots = NULL;
+	node->passed_slots = node->settled_slots = NULL;
 	if (node->memory != NULL)
 		MemoryContextReset(node->memory);
 }

@@ -105,6 +105,7 @@ typedef struct GpuannNode
 	bool		pushed_back;	/* stream: this row has been proposed and not judged */
 	ScanRow		pushed;
 	SlotSet    *passed_slots;	/* gather.c: of the rows that were judged, those that passed */
+	SlotSet    *settled_slots;	/* ... of those, what pages before have shown; NULL: nothing */
 	uint32		fetched_slot;	/* whose row is in the scan slot; NO_SLOT: of none */
 	int			kept_count;
 	uint32		kept_slots[GPUANN_KEPT_TUPLES];

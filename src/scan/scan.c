@@ -414,9 +414,34 @@ note_emitted(GpuannScan *scan, const SearchResult *result)
 		scan->last = (SearchBound) {true, result->distance, result->slot};
 }
 
-/*
- * The next row.
- */
+bool
+scan_next_in_answer(IndexScanDesc desc, ScanRow *row)
+{
+	GpuannScan *scan = desc->opaque;
+
+	while (scan->next < scan->answer.count)
+	{
+		const SearchResult result = scan->answer.results[scan->next];
+
+		/*
+		 * There may be no other check between many rows that are not wanted,
+		 * here or by the table.
+		 */
+		CHECK_FOR_INTERRUPTS();
+		scan->next++;
+		if (!is_wanted(scan, &result) || !scan_confirm(scan, &result, &row->tid))
+			continue;
+		check_row_place(desc->indexRelation, desc->heapRelation, &scan->heap_blocks,
+						node_block(scan->format, result.slot), &row->tid);
+		note_emitted(scan, &result);
+		row->distance = result.distance;
+		row->slot = result.slot;
+		row->valued = false;
+		return true;
+	}
+	return false;
+}
+
 bool
 scan_next_row(IndexScanDesc desc, ScanRow *row)
 {
@@ -426,26 +451,8 @@ scan_next_row(IndexScanDesc desc, ScanRow *row)
 		scan_start(desc);
 	do
 	{
-		while (scan->next < scan->answer.count)
-		{
-			const SearchResult result = scan->answer.results[scan->next];
-
-			/*
-			 * There may be no other check between many rows that are not
-			 * wanted, here or by the table.
-			 */
-			CHECK_FOR_INTERRUPTS();
-			scan->next++;
-			if (!is_wanted(scan, &result) || !scan_confirm(scan, &result, &row->tid))
-				continue;
-			check_row_place(desc->indexRelation, desc->heapRelation, &scan->heap_blocks,
-							node_block(scan->format, result.slot), &row->tid);
-			note_emitted(scan, &result);
-			row->distance = result.distance;
-			row->slot = result.slot;
-			row->valued = false;
+		if (scan_next_in_answer(desc, row))
 			return true;
-		}
 		CHECK_FOR_INTERRUPTS();
 	} while (next_round(scan));
 	return false;

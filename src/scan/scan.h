@@ -322,6 +322,12 @@ typedef struct GpuannScan
 extern bool scan_next_row(IndexScanDesc desc, ScanRow *row);
 
 /*
+ * The next row without a further round. False: none of the answer's results
+ * that are left is a row that is there and was not returned before.
+ */
+extern bool scan_next_in_answer(IndexScanDesc desc, ScanRow *row);
+
+/*
  * The least distance that rows after the last one may have, as far as that is
  * known without a further round. False: the answer has no more results.
  */

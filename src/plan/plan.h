@@ -357,8 +357,11 @@ extern bool next_passing(void *source, ScanRow *row, double *following);
 
 /* ---- distance.c ---- */
 
-/* Whether an expression is the distance, in either order of its arguments. */
-extern bool is_distance(Node *node, const OpExpr *distance);
+/*
+ * The query of an expression that is a distance, in either order of its
+ * arguments, but perhaps for that. NULL: it is none.
+ */
+extern Node *query_of_distance(Node *node, const OpExpr *distance);
 
 /*
  * Compile the node's quals and target list anew, with the operator's value

@@ -61,9 +61,7 @@ foresee(GpuannNode *node)
 		scan_rows_needed((double) (first_page ? page : node->wanted), Min(share, 1));
 
 	scan->least_ef = (uint32) Min(needed, ENGINE_MAX_SLOTS);
-	if (node->in_steps && !first_page &&
-		!scan_graph_is_dearer(scan->least_ef, scan->bounds.next_fresh, scan->ask_server,
-							  format_has_lists(scan->format)))
+	if (node->in_steps && !first_page && !scan_round_is_dearer(scan, scan->least_ef))
 		scan->least_ef = 0;
 	scan->room = scan_room_for(Max(needed, EXACT_NEXT_ROOM));
 }
@@ -119,22 +117,10 @@ gather_rows(GpuannNode *node)
 		if (node_judge(node, &row))
 		{
 			node_keep(node);
-			slot_set_add(node->passed_slots, row.slot);
 			scan_rows_insert(scan, &node->passed, &row);
 		}
 	}
 	return true;
-}
-
-bool
-node_passes(void *caller, ScanRow *row)
-{
-	GpuannNode *node = caller;
-	const SlotSet *judged = node->scan->judged;
-
-	if (judged != NULL && slot_set_has(judged, row->slot))
-		return slot_set_has(node->passed_slots, row->slot);
-	return node_judge(node, row);
 }
 
 /*
@@ -159,7 +145,7 @@ next_streamed(GpuannNode *node, ScanRow *row, double *following)
 			continue;
 		}
 		/* In heap order all were judged before the scan ranked them. */
-		if (node->scan->passing == NULL && !node_passes(node, row))
+		if (node->scan->passing == NULL && !node_judge(node, row))
 			continue;
 		node->streamed++;
 		if (scan_peek(node->scan, following))

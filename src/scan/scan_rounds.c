@@ -101,14 +101,13 @@ is_time_to_walk(const GpuannScan *scan, uint32 ef)
 		   visits_of(scan, ef) > Min((uint64) scan->max_visited, scan_walk_room());
 }
 
-/*
- * Whether a graph round of this breadth costs more than comparing every row.
- */
-static bool
-is_dearer(const GpuannScan *scan, uint32 ef)
+bool
+scan_round_is_dearer(const GpuannScan *scan, uint32 ef)
 {
-	return scan_graph_is_dearer(ef, scan->bounds.next_fresh, scan->ask_server,
-								format_has_lists(scan->format));
+	return scan_graph_is_dearer(ef, scan->bounds.next_fresh,
+								!scan->ask_server && !format_has_lists(scan->format) &&
+								(scan->wants.filter.passes == NULL ||
+								 !scan_is_leap(scan->ef, ef)));
 }
 
 /*
@@ -123,7 +122,9 @@ next_ef(const GpuannScan *scan)
 	if (!scan->answer.more)
 		return 0;
 	if (may_visit_all(scan))
-		return ef > ENGINE_MAX_EF || emitted_is_large(scan) || is_dearer(scan, ef) ? 0 : ef;
+		return ef > ENGINE_MAX_EF || emitted_is_large(scan) || scan_round_is_dearer(scan, ef)
+			? 0
+			: ef;
 	if (scan->walk.scratch != NULL &&
 		(emitted_is_large(scan) || scan->walk.visited >= walk_most(scan)))
 		return 0;
@@ -161,7 +162,7 @@ graph_round(GpuannScan *scan)
 	uint32		ef = first ? scan->first_ef : next_ef(scan);
 
 	/* For many rows an exact pass is cheaper from the start. */
-	if (first && scan->wants.ef == ef && may_visit_all(scan) && is_dearer(scan, ef))
+	if (first && scan->wants.ef == ef && may_visit_all(scan) && scan_round_is_dearer(scan, ef))
 		ef = 0;
 	if (ef == 0)
 		return false;
@@ -318,12 +319,9 @@ begin_exact(GpuannScan *scan)
 {
 	scan->stage = STAGE_EXACT;
 	page_walk_end(&scan->walk);
+	/* From the nearest on: the caller forgets what it has gathered. */
 	if (scan->kind == SCAN_GATHER)
-	{
-		/* From the nearest on; the caller knows what it has seen before. */
-		scan->judged = scan->emitted;
 		scan->emitted = NULL;
-	}
 	/*
 	 * The graph may have found any of the rows at the last distance: return the
 	 * others.

@@ -9,7 +9,6 @@
 
 #include "scan/scan.h"
 
-#include "base/sorts.h"
 #include "client/shmem.h"
 #include "engine/select.h"
 #include "utils/memutils.h"
@@ -217,7 +216,6 @@ all_passed(GpuannScan *scan, const ServerAnswer *server)
 
 	for (uint32 i = 0; i < server->count; i++)
 		slots[i] = server->results[i].slot;
-	sort_slots(slots, server->count);
 	passed = scan_keep_passing(scan, slots, server->count);
 	pfree(slots);
 	return passed == server->count;

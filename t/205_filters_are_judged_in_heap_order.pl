@@ -126,6 +126,20 @@ is(ranked_by($filters{few}, $strict), 'server', 'few: ranked by the server');
 is(ranked_by($filters{one}, "$strict SET gpuann.exact = on;"), 'server', 'exact: ranked by the server');
 is(ranked_by($filters{none}, ''), 'pages', 'no row passes: nothing is sent');
 
+# A session answers to a cancel while it judges, and while it waits for a server that does not rank.
+sub canceled
+{
+	my ($settings, $filter) = @_;
+	my ($rc, $out, $err) = $node->psql('postgres', "$served SET gpuann.exact = on; $settings; " . nearest($filter, 10));
+	return $err =~ /canceling statement due to statement timeout/ ? 'yes' : "$out $err";
+}
+
+is(canceled("SET gpuann.server = $_; SET statement_timeout = 50", "md5(repeat(id::text, 20000)) < '0'"), 'yes', "canceled while it judges, server = $_") foreach qw(on off);
+kill 'STOP', server_pid($node);
+is(canceled('SET statement_timeout = 300', $filters{few}), 'yes', 'canceled while it waits for the server');
+kill 'CONT', server_pid($node);
+served_rows('after a cancel', 'few');
+
 # A session has few sets at a time: they end with the scan, by errors too.
 my $many = PgSession->new($node);
 $many->rows("$served $strict");
@@ -200,11 +214,24 @@ await_server($node);
 mirror_is_ready();
 is(ranked_by($filters{few}, $strict), 'server', 'the next server ranks');
 
-# Filters with the distance, or a threshold of it, are evaluated where that is known.
+# Filters with the distance, or a threshold of it, are evaluated on the table's vectors.
 foreach my $filter ("id % 1999 < 2 AND v <-> '$query' < 100", "id % 1999 < 2 AND v <-> '$query' > 0.1")
 {
 	is($node->safe_psql('postgres', "$ours " . nearest($filter, 10)), $node->safe_psql('postgres', "$theirs " . nearest($filter, 10)), "with the distance: $filter");
-	unlike(judged_first($filter, ''), qr/^yes/, 'not judged in heap order');
+	is(judged_first($filter, ''), 'yes', '... judged in heap order');
+	is($node->safe_psql('postgres', "$served " . nearest($filter, 10)), $node->safe_psql('postgres', "$theirs " . nearest($filter, 10)), '... by the server');
+}
+
+# A partial index of few rows does not have the whole table read.
+$node->safe_psql('postgres', "CREATE TABLE parts AS SELECT id, id % 10 AS part, vec(id, $dims) AS v FROM generate_series(1, 3000) id; ALTER TABLE parts ALTER v TYPE vector($dims);
+	CREATE INDEX ON parts USING gpuann (v vector_l2_ops) WHERE part = 3; CREATE INDEX ON parts USING gpuann (v vector_l2_ops) WHERE part > 3; ANALYZE parts");
+foreach my $of ([ 'part = 3', 0 ], [ 'part > 3', 1 ])
+{
+	my $ask = "SELECT id FROM parts WHERE $of->[0] AND id % 997 < 100 ORDER BY v <-> '$query' LIMIT 20";
+	my $plan = $node->safe_psql('postgres', "$ours EXPLAIN (ANALYZE, TIMING OFF) $ask");
+
+	is($plan =~ /in_heap_order=/ ? 1 : 0, $of->[1], "a partial index of $of->[0]: judged in heap order or not") or diag($plan);
+	is($node->safe_psql('postgres', "$ours $ask"), $node->safe_psql('postgres', "$theirs $ask"), '... as the sequential scan');
 }
 
 # HOT updates, others, deletes, rows that nobody sees any more, and slots that are used again.

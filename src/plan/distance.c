@@ -22,19 +22,29 @@ typedef struct Replacement
 	bool		any;			/* something was */
 } Replacement;
 
-bool
-is_distance(Node *node, const OpExpr *distance)
+Node *
+query_of_distance(Node *node, const OpExpr *distance)
 {
 	OpExpr	   *op = (OpExpr *) node;
 
 	if (!IsA(node, OpExpr) || list_length(op->args) != 2 ||
-		op->inputcollid != distance->inputcollid || op->opresulttype != distance->opresulttype)
-		return false;
-	if (op->opno == distance->opno && equal(op->args, distance->args))
-		return true;
-	return get_commutator(op->opno) == distance->opno &&
-		   equal(linitial(op->args), lsecond(distance->args)) &&
-		   equal(lsecond(op->args), linitial(distance->args));
+		op->inputcollid != distance->inputcollid)
+		return NULL;
+	if (op->opno == distance->opno && equal(linitial(op->args), linitial(distance->args)))
+		return lsecond(op->args);
+	if (get_commutator(op->opno) == distance->opno &&
+		equal(lsecond(op->args), linitial(distance->args)))
+		return linitial(op->args);
+	return NULL;
+}
+
+/*
+ * Whether an expression is the distance, in either order of its arguments.
+ */
+static bool
+is_distance(Node *node, const OpExpr *distance)
+{
+	return equal(query_of_distance(node, distance), lsecond(distance->args));
 }
 
 /*

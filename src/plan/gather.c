@@ -171,22 +171,10 @@ gather_rows(GpuannNode *node)
 		if (node_judge(node, &row))
 		{
 			node_keep(node);
-			slot_set_add(node->passed_slots, row.slot);
 			scan_rows_insert(scan, &node->passed, &row);
 		}
 	}
 	return true;
-}
-
-bool
-node_passes(void *caller, ScanRow *row)
-{
-	GpuannNode *node = caller;
-	const SlotSet *judged = node->scan->judged;
-
-	if (judged != NULL && slot_set_has(judged, row->slot))
-		return slot_set_has(node->passed_slots, row->slot);
-	return node_judge(node, row);
 }
 
 /*
@@ -213,7 +201,7 @@ next_streamed(GpuannNode *node, ScanRow *row, double *following)
 		if (node->settled_slots != NULL && slot_set_has(node->settled_slots, row->slot))
 			continue;
 		/* In heap order all were judged before the scan ranked them. */
-		if (node->scan->passing == NULL && !node_passes(node, row))
+		if (node->scan->passing == NULL && !node_judge(node, row))
 			continue;
 		node->streamed++;
 		if (scan_peek(node->scan, following))

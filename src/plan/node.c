@@ -69,7 +69,7 @@ compile_for_table(GpuannNode *node, EState *estate)
 						  table_slot_callbacks(ss->ss_currentRelation));
 	ss->ps.subPlan = NIL;
 	ExecAssignScanProjectionInfoWithVarno(ss, plan->scan.scanrelid);
-	node->filter = ExecInitQual(plan->scan.plan.qual, &ss->ps);
+	node->row_filter = node->filter = ExecInitQual(plan->scan.plan.qual, &ss->ps);
 	ss->ps.qual = NULL;
 }
 
@@ -296,7 +296,7 @@ first_breadth(GpuannNode *node, double as_set, bool lists)
 	/* Only where the LIMIT skips rows of this node, in its order. */
 	if (node->kind != NODE_LIMIT || node->merge != NULL ||
 		scan_graph_is_dearer((uint32) ef, node->index->rd_rel->reltuples,
-							 client_would_answer(node->index), lists))
+							 !lists && !client_would_answer(node->index)))
 		return (uint32) ef;
 	node->in_steps = true;
 	return (uint32) first;
@@ -329,6 +329,28 @@ scan_kind(const GpuannNode *node, bool limited)
 }
 
 /*
+ * Whether a row in the scan slot passes that the table gave, not the index.
+ */
+static bool
+row_passes(void *caller)
+{
+	GpuannNode *node = caller;
+	ExprContext *econtext = node->css.ss.ps.ps_ExprContext;
+
+	node->fetched_slot = NO_SLOT;
+	node->judged++;
+	ResetExprContext(econtext);
+	econtext->ecxt_scantuple = node->css.ss.ss_ScanTupleSlot;
+	if (!ExecQual(node->row_filter, econtext))
+	{
+		InstrCountFiltered1(node, 1);
+		return false;
+	}
+	node->passed_count++;
+	return true;
+}
+
+/*
  * What the node wants of its scan.
  */
 static ScanWants
@@ -345,10 +367,10 @@ scan_wants(GpuannNode *node)
 	wants.ef = first_breadth(node, gpuann_effective_ef_search(node->index, lists), lists);
 	if (node->kind == NODE_RANGE)
 		wants.rows = (uint64) Min(2 * node->css.ss.ps.plan->plan_rows, ENGINE_MAX_SLOTS);
-	/* What a threshold excludes is not judged; in heap order it would be. */
-	if (node->wanted > 0 && node->filter != NULL && !node->bounded && !node->filter_has_value &&
+	if (node->wanted > 0 && node->filter != NULL &&
 		(wants.kind == SCAN_GATHER || wants.kind == SCAN_EXACT))
-		wants.filter = (ScanFilter) {node_passes, node, node->css.ss.ss_currentRelation};
+		wants.filter = (ScanFilter) {row_passes, node, node->css.ss.ss_currentRelation,
+									 node->css.ss.ss_ScanTupleSlot};
 	/*
 	 * Elsewhere the first answer is as broad as is set; so it is where rows
 	 * visited are limited, because the limit does not end a first answer.
@@ -452,7 +474,6 @@ begin_scan(GpuannNode *node)
 		return;
 	}
 	node->in_order = node->kind != NODE_RANGE && node->scan->wants.kind != SCAN_AS_FOUND;
-	node->passed_slots = slot_set_create(node->memory);
 	node->judged_before = node->judged;
 	node->gathered = node->scan->wants.kind == SCAN_GATHER && gather_rows(node);
 }
@@ -684,7 +705,7 @@ node_rescan(CustomScanState *css)
 	node->first.set = false;
 	node->fetched_slot = NO_SLOT;
 	node->passed = (ScanRows){0};
-	node->passed_slots = node->settled_slots = NULL;
+	node->settled_slots = NULL;
 	if (node->memory != NULL)
 		MemoryContextReset(node->memory);
 }

@@ -68,7 +68,8 @@ typedef struct GpuannNode
 	bool		junk_is_unused; /* nothing reads columns that are only for order */
 	ExprState  *query;
 	List	   *thresholds;		/* NodeThresholds of these */
-	ExprState  *filter;			/* the plan's quals */
+	ExprState  *row_filter;		/* the plan's quals, */
+	ExprState  *filter;			/* ... as they are evaluated for rows of the index */
 	bool		filter_has_value;	/* the quals, as compiled, take the distance from caseValue */
 	bool		output_has_value;	/* and the target list */
 	bool		output_changed;	/* a column that nothing reads is NULL */
@@ -104,8 +105,7 @@ typedef struct GpuannNode
 	uint64		streamed;		/* rows that passed, of a stream */
 	bool		pushed_back;	/* stream: this row has been proposed and not judged */
 	ScanRow		pushed;
-	SlotSet    *passed_slots;	/* gather.c: of the rows that were judged, those that passed */
-	SlotSet    *settled_slots;	/* ... of those, what pages before have shown; NULL: nothing */
+	SlotSet    *settled_slots;	/* gather.c: rows that pages before have shown; NULL: none */
 	uint32		fetched_slot;	/* whose row is in the scan slot; NO_SLOT: of none */
 	int			kept_count;
 	uint32		kept_slots[GPUANN_KEPT_TUPLES];
@@ -345,12 +345,6 @@ extern uint64 node_read_limit(const NodeLimit *limit, ExprContext *context, uint
 extern bool gather_rows(GpuannNode *node);
 
 /*
- * Whether a row passes that the stream proposes or judges in advance, for a
- * node: as it did when it was gathered, for quals may be volatile.
- */
-extern bool node_passes(void *node, ScanRow *row);
-
-/*
  * The next row that passes, by distance: what the node's RowOrder takes rows
  * from.
  */
@@ -358,8 +352,11 @@ extern bool next_passing(void *source, ScanRow *row, double *following);
 
 /* ---- distance.c ---- */
 
-/* Whether an expression is the distance, in either order of its arguments. */
-extern bool is_distance(Node *node, const OpExpr *distance);
+/*
+ * The query of an expression that is a distance, in either order of its
+ * arguments, but perhaps for that. NULL: it is none.
+ */
+extern Node *query_of_distance(Node *node, const OpExpr *distance);
 
 /*
  * Compile the node's quals and target list anew, with the operator's value

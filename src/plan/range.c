@@ -153,20 +153,6 @@ add_range_path(RangeSearch *search, Relids outer)
 }
 
 /*
- * Whether a list of distances has one.
- */
-static bool
-has_distance(List *distances, OpExpr *distance)
-{
-	ListCell   *cell;
-
-	foreach(cell, distances)
-		if (is_distance((Node *) distance, lfirst_node(OpExpr, cell)))
-			return true;
-	return false;
-}
-
-/*
  * Add a path for each distance that the relation's own quals bound. One in the
  * order of that distance costs no more, if there is one.
  */
@@ -183,7 +169,7 @@ add_paths_of_filters(RangeSearch *search)
 		if (!threshold_of(search->root, rel, lfirst_node(RestrictInfo, cell), matches_index,
 						  search, &threshold) ||
 			equal(search->ordered, search->distance) ||
-			has_distance(search->distances, search->distance))
+			list_member(search->distances, search->distance))
 			continue;
 		search->distances = lappend(search->distances, search->distance);
 		add_range_path(search, bms_copy(rel->lateral_relids));

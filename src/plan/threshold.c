@@ -315,25 +315,6 @@ typedef struct DistanceSearch
 } DistanceSearch;
 
 /*
- * The query of an expression that is a certain distance but for that.
- */
-static Node *
-other_query(Node *node, const OpExpr *distance)
-{
-	OpExpr	   *op = (OpExpr *) node;
-
-	if (!IsA(node, OpExpr) || list_length(op->args) != 2 ||
-		op->inputcollid != distance->inputcollid)
-		return NULL;
-	if (op->opno == distance->opno && equal(linitial(op->args), linitial(distance->args)))
-		return lsecond(op->args);
-	if (get_commutator(op->opno) == distance->opno &&
-		equal(lsecond(op->args), linitial(distance->args)))
-		return linitial(op->args);
-	return NULL;
-}
-
-/*
  * Whether the value of a threshold is a certain distance, or may turn out to
  * be.
  */
@@ -343,9 +324,12 @@ matches_distance(Threshold *threshold, void *context)
 	const DistanceSearch *search = context;
 	Node	   *query = lsecond(search->distance->args);
 
-	if (is_distance(threshold->value, search->distance))
+	threshold->query = query_of_distance(threshold->value, search->distance);
+	if (equal(threshold->query, query))
+	{
+		threshold->query = NULL;
 		return true;
-	threshold->query = other_query(threshold->value, search->distance);
+	}
 	return threshold->query != NULL && !(IsA(threshold->query, Const) && IsA(query, Const)) &&
 		   is_fixed(search->root, search->rel, threshold->query);
 }

@@ -354,13 +354,15 @@ add_graph_round(const PricedIndex *index, GraphRounds *rounds, uint32 ef)
 }
 
 /*
- * Whether a scan compares all rows instead of a round of this breadth.
+ * Whether a scan compares, or judges, all rows instead of a round of this
+ * breadth; `leap`: that is far broader than the last one, for a filter's sake.
  */
 static bool
-is_too_broad(const PricedIndex *index, double ef)
+is_too_broad(const PricedIndex *index, double ef, bool leap)
 {
 	return ef > ENGINE_MAX_EF ||
-		   scan_graph_is_dearer((uint32) ef, index->rows, index->server, index->lists > 0);
+		   scan_graph_is_dearer((uint32) ef, index->rows,
+								!index->server && index->lists == 0 && !leap);
 }
 
 /*
@@ -376,7 +378,7 @@ stream_price(const PricedIndex *index, double wanted, uint32 first_exact_room)
 	if (gpuann_exact)
 		return rounds.price + exact_passes_price(index, wanted, first_exact_room);
 	add_graph_round(index, &rounds, index->ef);
-	while (rounds.ef < wanted && !is_too_broad(index, (double) rounds.ef * 2))
+	while (rounds.ef < wanted && !is_too_broad(index, (double) rounds.ef * 2, false))
 		add_graph_round(index, &rounds, rounds.ef * 2);
 	return rounds.price +
 		   exact_passes_price(index, wanted - rounds.ef, scan_exact_room(EXACT_NEXT_ROOM));
@@ -391,7 +393,7 @@ rows_of_first_pass(const PricedIndex *index)
 {
 	double		ef = index->ef;
 
-	while (!is_too_broad(index, ef * 2))
+	while (!is_too_broad(index, ef * 2, false))
 		ef *= 2;
 	return Min(ef * 2, index->rows);
 }
@@ -466,8 +468,8 @@ heap_order_price(const PricedIndex *index, double passing)
 
 	get_tablespace_page_costs(rel->reltablespace, NULL, &sequential_page);
 	return index->table_pages * sequential_page + rel->baserestrictcost.startup +
-		   index->rows * (HEAP_ORDER_OPERATORS * cpu_operator_cost + cpu_tuple_cost +
-						  rel->baserestrictcost.per_tuple) +
+		   index->rows * HEAP_ORDER_OPERATORS * cpu_operator_cost +
+		   rel->tuples * (cpu_tuple_cost + rel->baserestrictcost.per_tuple) +
 		   reading_price(index, pass) + distances_price(index, pass, page_prices.compare);
 }
 
@@ -479,9 +481,10 @@ static double
 exact_stage_price(const PricedIndex *index, const NodeDemand *demand, double proposals,
 				  double needed, bool after_rounds)
 {
-	if (index->rel->baserestrictinfo != NIL && demand->within >= 1 &&
+	if (index->rel->baserestrictinfo != NIL &&
+		!scan_is_small_part(index->rows, index->rel->tuples) &&
 		(after_rounds || needed * JUDGE_ROW_COST > index->rows))
-		return heap_order_price(index, demand->passing);
+		return heap_order_price(index, demand->within * demand->passing);
 	return exact_passes_price(index, proposals, scan_room_for(needed)) +
 		   judging_price(index, proposals);
 }
@@ -501,9 +504,10 @@ gather_price(const PricedIndex *index, const NodeDemand *demand)
 	double		ef = Max(index->ef, first);
 	double		price = START_OPERATORS * cpu_operator_cost;
 	double		likely = 1;
+	bool		filtered = index->rel->baserestrictinfo != NIL;
 	GraphRounds rounds = {0};
 
-	if (first >= index->ef && is_too_broad(index, first))
+	if (first >= index->ef && is_too_broad(index, first, false))
 		return price + exact_stage_price(index, demand, proposals, needed, false);
 	do
 	{
@@ -516,7 +520,8 @@ gather_price(const PricedIndex *index, const NodeDemand *demand)
 			return price + judging_price(index, proposals);
 		likely = chance_of_fewer(Min(ef, within), demand->wanted, demand->passing);
 		ef = foreseen_ef(demand, ef);
-	} while (likely > MIN_LIKELY && rounds.ef < within && !is_too_broad(index, ef));
+	} while (likely > MIN_LIKELY && rounds.ef < within &&
+			 !is_too_broad(index, ef, filtered && scan_is_leap(rounds.ef, ef)));
 	return price + (1 - likely) * judging_price(index, proposals) +
 		   likely * exact_stage_price(index, demand, proposals, Max(ef, EXACT_NEXT_ROOM), true);
 }
@@ -586,8 +591,10 @@ gpuann_price(PlannerInfo *root, const PricedIndex *examined, const NodeDemand *d
 		/*
 		 * A graph search by the CPU engine is charged for pages, an exact pass
 		 * is not: the two compare with other plans, and not with each other.
+		 * And an exact path cannot judge in heap order: it is far dearer where
+		 * a filter lets fewer rows pass than expected.
 		 */
-		if (index.server && index.paged)
+		if ((index.server && index.paged) || rel->baserestrictinfo != NIL)
 			*total = Min(*total,
 						 0.98 * (START_OPERATORS * cpu_operator_cost +
 								 exact_price(&index, room) + judging_price(&index, proposals)));

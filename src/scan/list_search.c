@@ -27,14 +27,6 @@
 #define PAGE_ENTRIES	(GPUANN_PAYLOAD / sizeof(PostingEntry))
 #define COSINE_SLACK	1e-6	/* of vectors normalised in single precision */
 
-/* A row that may be among the nearest. */
-typedef struct ListCandidate
-{
-	float		key;			/* no distance is below it; or the estimate */
-	uint32		slot;
-	uint32		version;
-} ListCandidate;
-
 typedef struct ListSearch
 {
 	const PageQuery *query;
@@ -47,7 +39,8 @@ typedef struct ListSearch
 	float		base;			/* of the list being read */
 	PageGraph  *ranker;
 
-	ListCandidate *candidates;
+	SearchResult *candidates;	/* a heap, the least first: by a number that no distance is below,
+								 * or by the estimate */
 	uint32		count;
 	uint32		allocated;
 	uint32		room;			/* ranked when it has this many */
@@ -136,31 +129,14 @@ take_entries(void *context, const PostingEntry *entries, const unsigned char *co
 	{
 		search->allocated = Max(search->count + count, 2 * search->allocated);
 		search->candidates = repalloc_huge(search->candidates,
-										   sizeof(ListCandidate) * (Size) search->allocated);
+										   sizeof(SearchResult) * (Size) search->allocated);
 	}
 	quantizer_estimate(search->quantizer, search->tables, search->base, codes, count, estimates,
 					   search->most_ranked > 0 ? NULL : bounds);
 	for (uint32 i = 0; i < count; i++)
 		if (!(keys[i] > limit))
-			search->candidates[search->count++] =
-				(ListCandidate) {keys[i], entries[i].slot, entries[i].version};
-}
-
-/* Sift a candidate down, in a heap whose root has the least key. */
-static void
-sift_candidate(ListCandidate *heap, uint32 count, uint32 place)
-{
-	ListCandidate entry = heap[place];
-
-	for (uint32 child; (child = 2 * place + 1) < count; place = child)
-	{
-		if (child + 1 < count && heap[child + 1].key < heap[child].key)
-			child++;
-		if (!(heap[child].key < entry.key))
-			break;
-		heap[place] = heap[child];
-	}
-	heap[place] = entry;
+			nearest_push(search->candidates, &search->count,
+						 (SearchResult) {keys[i], entries[i].slot, entries[i].version});
 }
 
 /* Whether the round may compare no more rows. */
@@ -174,28 +150,25 @@ is_exhausted(const ListSearch *search)
  * Take the next few candidates to be ranked off the heap. 0: there are none.
  */
 static uint32
-next_few(ListSearch *search, uint32 left, ListCandidate *few)
+next_few(ListSearch *search, uint32 left, SearchResult *few)
 {
 	double		limit = search->most_ranked > 0 ? INFINITY : key_limit(search);
 	uint32		count = 0;
 
 	while (search->count > 0 && count < Min(left, RANKED_AT_ONCE))
 	{
-		ListCandidate *first = &search->candidates[0];
+		SearchResult first = nearest_pop(search->candidates, &search->count);
 
-		if (first->key > limit)
+		if (first.distance > limit)
 		{
 			search->count = 0;
 			break;
 		}
-		if (!slot_set_has(search->ranked, first->slot))
+		if (!slot_set_has(search->ranked, first.slot))
 		{
-			slot_set_add(search->ranked, first->slot);
-			few[count++] = *first;
+			slot_set_add(search->ranked, first.slot);
+			few[count++] = first;
 		}
-		*first = search->candidates[--search->count];
-		if (search->count > 0)
-			sift_candidate(search->candidates, search->count, 0);
 	}
 	return count;
 }
@@ -218,13 +191,11 @@ static void
 rank_candidates(ListSearch *search)
 {
 	uint32		left = search->most_ranked > 0 ? search->most_ranked : PG_UINT32_MAX;
-	ListCandidate few[RANKED_AT_ONCE];
+	SearchResult few[RANKED_AT_ONCE];
 	uint32		slots[RANKED_AT_ONCE];
 	double		distances[RANKED_AT_ONCE];
 	uint32		count;
 
-	for (uint32 i = search->count / 2; i-- > 0;)
-		sift_candidate(search->candidates, search->count, i);
 	while (!is_exhausted(search) && (count = next_few(search, left, few)) > 0)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -329,9 +300,9 @@ search_begin(ListSearch *search, const PageQuery *query, const WalkRound *round)
 	search->ranker = page_ranker_begin(query);
 	plan_lists(query->index, &search->lists, round->ef, &search->plan);
 	search->most_ranked = search->plan.rerank;
-	search->room = (uint32) Max((Size) work_mem * 1024 / 8 / sizeof(ListCandidate), 1024);
+	search->room = (uint32) Max((Size) work_mem * 1024 / 8 / sizeof(SearchResult), 1024);
 	search->allocated = PAGE_ENTRIES;
-	search->candidates = palloc(sizeof(ListCandidate) * search->allocated);
+	search->candidates = palloc(sizeof(SearchResult) * search->allocated);
 	search->kept_room = Min(round->ef, FIRST_ROOM);
 	search->nearest = palloc(sizeof(SearchResult) * search->kept_room);
 	search->ranked = slot_set_create(CurrentMemoryContext);

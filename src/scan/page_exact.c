@@ -320,47 +320,75 @@ exact_end(ExactSearch *search)
 		FreeAccessStrategy(search->strategy);
 }
 
-/* Node pages in slot order: the slot that is first on the next one. */
-typedef struct ExactNodeOrder
+/* Node pages in slot order, and the live rows of the last one read. */
+typedef struct NodePages
 {
 	const PageQuery *query;
-	uint32		slot;
-} ExactNodeOrder;
+	ReadAhead  *ahead;
+	uint32		asked;			/* the first slot of the page that is read ahead next, */
+	uint32		next;			/* and of the one read next */
+	PageRow    *rows;
+	uint32		count;
+} NodePages;
 
 static BlockNumber
 next_node_block(void *state)
 {
-	ExactNodeOrder *order = state;
-	uint32		slot = order->slot;
+	NodePages  *pages = state;
+	uint32		slot = pages->asked;
 
-	if (slot >= order->query->bounds->next_fresh)
+	if (slot >= pages->query->bounds->next_fresh)
 		return InvalidBlockNumber;
-	order->slot = node_page_end(order->query->format, slot, order->query->bounds->next_fresh);
-	return node_block(order->query->format, slot);
+	pages->asked =
+		node_page_end(pages->query->format, slot, pages->query->bounds->next_fresh);
+	return node_block(pages->query->format, slot);
+}
+
+static void
+node_pages_begin(NodePages *pages, const PageQuery *query, uint32 first,
+				 BufferAccessStrategy strategy)
+{
+	*pages = (NodePages) {.query = query, .asked = first, .next = first};
+	pages->rows =
+		MemoryContextAlloc(query->memory, sizeof(PageRow) * query->format->nodes_per_page);
+	pages->ahead = read_ahead_begin(query->index, strategy, next_node_block, pages);
 }
 
 /*
- * Collect the live slots among [first, end), which lie on one node page, the
- * next one.
+ * Read the next page. False: there is none.
  */
-static void
-collect_page(const PageQuery *query, ReadAhead *ahead, uint32 first, uint32 end,
-			 uint32 *slots, uint32 *versions, uint32 *count)
+static bool
+node_pages_next(NodePages *pages)
 {
-	Buffer		buffer = read_ahead_page(ahead, node_block(query->format, first), PAGE_NODE, true);
-	Page		page = BufferGetPage(buffer);
+	const IndexFormat *format = pages->query->format;
+	uint32		last = pages->query->bounds->next_fresh;
+	uint32		slot = pages->next;
+	Buffer		buffer;
+	Page		page;
 
-	for (uint32 slot = first; slot < end && !PageIsNew(page); slot++)
+	if (slot >= last)
+		return false;
+	CHECK_FOR_INTERRUPTS();
+	buffer = read_ahead_page(pages->ahead, node_block(format, slot), PAGE_NODE, true);
+	page = BufferGetPage(buffer);
+	pages->count = 0;
+	pages->next = node_page_end(format, slot, last);
+	for (; slot < pages->next && !PageIsNew(page); slot++)
 	{
-		const NodeRecord *node = node_record(query->format, page, slot);
+		const NodeRecord *node = node_record(format, page, slot);
 
-		if (NodeState(node) != NODE_LIVE)
-			continue;
-		slots[*count] = slot;
-		versions[*count] = node->version;
-		(*count)++;
+		if (NodeState(node) == NODE_LIVE)
+			pages->rows[pages->count++] = (PageRow) {slot, node->version, node->tid};
 	}
 	UnlockReleaseBuffer(buffer);
+	return true;
+}
+
+static void
+node_pages_end(NodePages *pages)
+{
+	read_ahead_end(pages->ahead);
+	pfree(pages->rows);
 }
 
 /*
@@ -395,29 +423,29 @@ page_exact_search(const PageQuery *query, const ExactRange *range, PageAnswer *a
 {
 	const IndexFormat *format = query->format;
 	uint32		last = query->bounds->next_fresh;
-	ExactNodeOrder order = {query, range->from_slot};
-	ReadAhead  *ahead;
-	ExactSearch search;
-	uint32		page_end;
 	uint32		end = range->from_slot;
+	ExactSearch search;
+	NodePages	pages;
 
 	exact_begin(&search, query, range, format->superblock_slots + format->nodes_per_page, answer);
-	ahead = read_ahead_begin(query->index, search.strategy, next_node_block, &order);
-	for (uint32 slot = range->from_slot; slot < last; slot = end)
+	node_pages_begin(&pages, query, end, search.strategy);
+	while (end < last && node_pages_next(&pages))
 	{
 		uint32		collected = search.count;
 
-		CHECK_FOR_INTERRUPTS();
-		page_end = node_page_end(query->format, slot, query->bounds->next_fresh);
-		collect_page(query, ahead, slot, page_end, search.slots, search.versions, &search.count);
-		end = end_of_range(&search, collected, page_end);
-		if (end < page_end)
+		for (uint32 i = 0; i < pages.count; i++)
+		{
+			search.slots[search.count] = pages.rows[i].slot;
+			search.versions[search.count++] = pages.rows[i].version;
+		}
+		end = end_of_range(&search, collected, pages.next);
+		if (end < pages.next)
 			last = end;
 		if (end % format->superblock_slots == 0 || end == last)
 			offer_collected(&search);
 	}
 	answer->end_slot = end;
-	read_ahead_end(ahead);
+	node_pages_end(&pages);
 	exact_end(&search);
 }
 
@@ -539,31 +567,18 @@ page_pending_search(const PageQuery *query, uint64 from, const ExactRange *range
 void
 page_any_order(const PageQuery *query, uint32 after_slot, uint32 room, PageAnswer *answer)
 {
-	const IndexFormat *format = query->format;
-	uint32		slot = after_slot == NO_SLOT ? 0 : after_slot + 1;
-	uint32	   *slots = MemoryContextAlloc(query->memory, sizeof(uint32) * format->nodes_per_page);
-	uint32 *versions = MemoryContextAlloc(query->memory, sizeof(uint32) * format->nodes_per_page);
-	ExactNodeOrder order = {query, slot};
-	ReadAhead  *ahead = read_ahead_begin(query->index, NULL, next_node_block, &order);
+	NodePages	pages;
 
 	memset(answer, 0, sizeof(*answer));
 	answer->results = MemoryContextAllocHuge(
-		query->memory, sizeof(SearchResult) * ((Size) room + format->nodes_per_page));
-	while (slot < query->bounds->next_fresh && answer->count < room)
-	{
-		uint32		end = node_page_end(query->format, slot, query->bounds->next_fresh);
-		uint32		count = 0;
-
-		CHECK_FOR_INTERRUPTS();
-		collect_page(query, ahead, slot, end, slots, versions, &count);
-		for (uint32 i = 0; i < count; i++)
-			answer->results[answer->count++] = (SearchResult) {0, slots[i], versions[i]};
-		slot = end;
-	}
-	read_ahead_end(ahead);
-	answer->more = slot < query->bounds->next_fresh;
-	pfree(slots);
-	pfree(versions);
+		query->memory, sizeof(SearchResult) * ((Size) room + query->format->nodes_per_page));
+	node_pages_begin(&pages, query, after_slot == NO_SLOT ? 0 : after_slot + 1, NULL);
+	while (answer->count < room && node_pages_next(&pages))
+		for (uint32 i = 0; i < pages.count; i++)
+			answer->results[answer->count++] =
+				(SearchResult) {0, pages.rows[i].slot, pages.rows[i].version};
+	answer->more = pages.next < query->bounds->next_fresh;
+	node_pages_end(&pages);
 }
 
 /*
@@ -572,30 +587,10 @@ page_any_order(const PageQuery *query, uint32 after_slot, uint32 room, PageAnswe
 void
 page_live_rows(const PageQuery *query, TakeRows take, void *state)
 {
-	const IndexFormat *format = query->format;
-	PageRow    *rows = MemoryContextAlloc(query->memory, sizeof(PageRow) * format->nodes_per_page);
-	ExactNodeOrder order = {query, 0};
-	ReadAhead  *ahead = read_ahead_begin(query->index, NULL, next_node_block, &order);
-	uint32		end;
+	NodePages	pages;
 
-	for (uint32 slot = 0; slot < query->bounds->next_fresh; slot = end)
-	{
-		uint32		count = 0;
-		Buffer		buffer = read_ahead_page(ahead, node_block(format, slot), PAGE_NODE, true);
-		Page		page = BufferGetPage(buffer);
-
-		CHECK_FOR_INTERRUPTS();
-		end = node_page_end(query->format, slot, query->bounds->next_fresh);
-		for (; slot < end && !PageIsNew(page); slot++)
-		{
-			const NodeRecord *node = node_record(format, page, slot);
-
-			if (NodeState(node) == NODE_LIVE)
-				rows[count++] = (PageRow) {slot, node->tid};
-		}
-		UnlockReleaseBuffer(buffer);
-		take(state, rows, count);
-	}
-	read_ahead_end(ahead);
-	pfree(rows);
+	node_pages_begin(&pages, query, 0, NULL);
+	while (node_pages_next(&pages))
+		take(state, pages.rows, pages.count);
+	node_pages_end(&pages);
 }

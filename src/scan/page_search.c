@@ -155,32 +155,6 @@ prefetch_ends(const char *page)
 }
 
 /*
- * Copy a vector that crosses pages, one content lock at a time.
- */
-static void
-copy_vector(PageGraph *graph, VectorPlace place, bool check)
-{
-	Relation	index = graph->query->index;
-	uint32		left = graph->query->format->vector_bytes;
-	char	   *out = graph->vector;
-
-	while (left > 0)
-	{
-		uint32		part = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
-		Buffer		buffer = hints_pin(&graph->hints, place.block);
-
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		if (check)
-			check_page(index, buffer, PAGE_VECTOR, false);
-		memcpy(out, VectorBytesOf(BufferGetPage(buffer)) + place.offset, part);
-		UnlockReleaseBuffer(buffer);
-		out += part;
-		left -= part;
-		vector_place_next(graph->query->format, &place);
-	}
-}
-
-/*
  * Distances of at most PINS slots.
  *
  * While walking, vector pages are not checked: header and tail lie on other
@@ -215,7 +189,7 @@ distances_of_few(PageGraph *graph, const uint32 *slots, uint32 count, bool exact
 	{
 		if (!BufferIsValid(buffers[i]))
 		{
-			copy_vector(graph, places[i], exact);
+			read_vector(index, format, slots[i], graph->vector);
 			out[i] = distance_of(graph, graph->vector, exact);
 			continue;
 		}
@@ -360,8 +334,7 @@ exact_distances(void *context, const uint32_t *slots, uint32_t count, double *ou
 }
 
 /*
- * The vectors of two slots, or of one: valid until the next call. Not checked,
- * as vectors are not while walking.
+ * The vector of a slot, valid until the next call.
  */
 static const char *
 copy_of_vector(PageGraph *graph, uint32 slot)
@@ -370,7 +343,7 @@ copy_of_vector(PageGraph *graph, uint32 slot)
 
 	unpinned_find(&graph->hints, graph->query->format, &slot, 1, &at);
 	if (at.page == NULL || !peek_crossing(graph, at.place))
-		copy_vector(graph, vector_place(graph->query->format, slot), false);
+		read_vector(graph->query->index, graph->query->format, slot, graph->vector);
 	return graph->vector;
 }
 
@@ -520,25 +493,24 @@ search_linked(PageGraph *graph, PageWalk *walk, const WalkRound *round, GraphAns
 														RelationGetRelationName(query->index))));
 }
 
-/*
- * Merge two ordered answers into one of at most room, each slot once.
- */
-static void
-merge_answers(const SearchResult *a, uint32 na, const SearchResult *b, uint32 nb, uint32 room,
-			  PageAnswer *answer)
+bool
+merge_results(const SearchResult *a, uint32 na, const SearchResult *b, uint32 nb, uint32 room,
+			  SearchResult *merged, uint32 *count)
 {
 	uint32		i = 0,
 				j = 0;
 
-	while ((i < na || j < nb) && answer->count < room)
+	*count = 0;
+	while ((i < na || j < nb) && *count < room)
 	{
 		bool		first = j >= nb || (i < na && result_before(&a[i], &b[j]));
 		const SearchResult *next = first ? &a[i++] : &b[j++];
+		const SearchResult *last = *count > 0 ? &merged[*count - 1] : NULL;
 
-		if (answer->count > 0 && answer->results[answer->count - 1].slot == next->slot)
-			continue;
-		answer->results[answer->count++] = *next;
+		if (last == NULL || last->slot != next->slot || last->version != next->version)
+			merged[(*count)++] = *next;
 	}
+	return i == na && j == nb;
 }
 
 /*
@@ -611,7 +583,8 @@ page_walk_round(const PageQuery *query, PageWalk *walk, const WalkRound *round, 
 		query->memory, sizeof(SearchResult) * ((Size) found.count + pending.count + 1));
 	answer->visited = (uint32) Min(walk->visited, PG_UINT32_MAX);
 	answer->pending = pending.pending;
-	merge_answers(found.results, found.count, pending.results, pending.count, round->ef, answer);
+	(void) merge_results(found.results, found.count, pending.results, pending.count, round->ef,
+						 answer->results, &answer->count);
 	/* Dead slots fill a list too. */
 	answer->more = found.full || answer->count == round->ef;
 	if (!round->go_on)
@@ -638,10 +611,11 @@ SlotSet *
 page_walk_collect(const PageQuery *query, PageWalk *walk, const SlotSet *skip)
 {
 	uint32		count = graph_search_seen_count(walk->scratch);
-	SlotSet    *known = slot_set_copy(skip, query->memory);
+	SlotSet    *known = slot_set_create(query->memory);
 	ExactRange	range = {.room = pending_room(), .skip = known};
 	PageAnswer	pending;
 
+	slot_set_add_all(known, skip);
 	walk->seen = MemoryContextAllocHuge(query->memory, sizeof(SearchResult) * ((Size) count + 1));
 	graph_search_seen(walk->scratch, walk->seen);
 	search_scratch_free(walk->scratch);

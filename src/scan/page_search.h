@@ -20,7 +20,7 @@ typedef struct SlotSet
 } SlotSet;
 
 extern SlotSet *slot_set_create(MemoryContext memory);
-extern SlotSet *slot_set_copy(const SlotSet *set, MemoryContext memory);
+extern void slot_set_add_all(SlotSet *set, const SlotSet *others);
 extern void slot_set_add(SlotSet *set, uint32 slot);
 extern bool slot_set_has(const SlotSet *set, uint32 slot);
 extern void slot_set_free(SlotSet *set);
@@ -150,6 +150,13 @@ extern void page_walk_rest(const PageQuery *query, PageWalk *walk, const SlotSet
 						   PageAnswer *answer);
 
 /*
+ * Merge two ordered results into one of at most room, each row once. False:
+ * some are left.
+ */
+extern bool merge_results(const SearchResult *a, uint32 na, const SearchResult *b, uint32 nb,
+						  uint32 room, SearchResult *merged, uint32 *count);
+
+/*
  * The nearest live slots of a range, exactly. With a range->skip, slots at or
  * before range->beyond that it does not have are counted.
  */
@@ -176,6 +183,7 @@ extern void page_listed_search(const PageQuery *query, const uint32 *slots, uint
 typedef struct PageRow
 {
 	uint32		slot;
+	uint32		version;
 	ItemPointerData tid;
 } PageRow;
 

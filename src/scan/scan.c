@@ -165,7 +165,7 @@ scan_first_query(IndexScanDesc desc, ServerQuery *query)
 	query->k = query->ef = first_ef(desc->indexRelation, &scan->wants);
 	/* As graph_round() does, but with the catalog's number of rows. */
 	if (scan->wants.ef == query->ef &&
-		scan_graph_is_dearer(query->ef, desc->indexRelation->rd_rel->reltuples, true, false))
+		scan_graph_is_dearer(query->ef, desc->indexRelation->rd_rel->reltuples, false))
 		return false;
 	source_plan_query(desc->indexRelation, scan->format, query, &lists);
 	return query->vector != NULL && kind != SCAN_EXACT;

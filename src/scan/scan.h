@@ -16,6 +16,7 @@
 #include "scan/page_search.h"
 
 #include "access/genam.h"
+#include "executor/tuptable.h"
 #include "miscadmin.h"
 
 #define EXACT_FIRST_ROOM	1024	/* rows selected by the first exact round of an exact scan
@@ -24,8 +25,7 @@
 									 * times as many */
 #define GRAPH_ROW_COST		60		/* distances of an exact search by the server that cost
 									 * as much as one more of ef, ... */
-#define PAGE_GRAPH_ROW_COST 25		/* ... and over pages, */
-#define PAGE_LIST_ROW_COST	60		/* of lists */
+#define PAGE_GRAPH_ROW_COST 25		/* ... and over pages */
 #define JUDGE_ROW_COST		5		/* rows judged in heap order that cost as much as one
 									 * judged in order of distance */
 #define EXPECTED_WEIGHT		4		/* the share that the planner expects to pass weighs as much
@@ -71,15 +71,35 @@ scan_walk_room(void)
 
 /*
  * Whether searching the graph, or lists, with this breadth costs more than
- * comparing every row.
+ * comparing every row; or, where a filter lets so few rows pass that the next
+ * round is to be several times as broad, so much that judging every row in heap
+ * order costs less than the risk that it fails too. `walk`: it is a graph over
+ * pages, and there is no such leap.
  */
 static inline bool
-scan_graph_is_dearer(uint32 ef, double rows, bool server, bool lists)
+scan_graph_is_dearer(uint32 ef, double rows, bool walk)
 {
-	double		each =
-		server ? GRAPH_ROW_COST : lists ? PAGE_LIST_ROW_COST : PAGE_GRAPH_ROW_COST;
+	return (double) ef * (walk ? PAGE_GRAPH_ROW_COST : GRAPH_ROW_COST) > rows;
+}
 
-	return ef * each > rows;
+/*
+ * Whether a round is to be more than twice as broad as the one before; 0: it is
+ * the first.
+ */
+static inline bool
+scan_is_leap(double before, double ef)
+{
+	return before > 0 && ef > 2 * before;
+}
+
+/*
+ * Whether an index has so few of its table's rows (it is partial, or the column
+ * is mostly NULL) that reading the table costs more than fetching them.
+ */
+static inline bool
+scan_is_small_part(double rows, double table_rows)
+{
+	return rows * JUDGE_ROW_COST < table_rows;
 }
 
 /*
@@ -152,14 +172,15 @@ typedef struct ScanRow
 } ScanRow;
 
 /*
- * A caller's filter that may be evaluated for all rows before any is ranked:
- * whether a row is visible to the snapshot and passes. NULL: there is none.
+ * A caller's filter that may be evaluated for all rows of the table before any
+ * is ranked: whether the one in the slot passes. NULL: there is none.
  */
 typedef struct ScanFilter
 {
-	bool		(*passes) (void *caller, ScanRow *row);
+	bool		(*passes) (void *caller);
 	void	   *caller;
 	Relation	table;
+	TupleTableSlot *row;
 } ScanFilter;
 
 /* What a caller wants of a scan, instead of what the settings say. */
@@ -261,7 +282,7 @@ typedef struct RowOrder
 	bool		drained;		/* no more rows come */
 } RowOrder;
 
-/* Slots whose rows passed the caller's filter, on disk beyond work_mem. */
+/* Slots whose rows passed the caller's filter. */
 typedef struct PassingSlots PassingSlots;
 
 typedef struct GpuannScan
@@ -301,7 +322,6 @@ typedef struct GpuannScan
 	bool		compared_all;	/* an exact round has compared every row */
 	uint32		range_next;		/* the first slot that no range of STAGE_RANGE has had */
 	SlotSet    *emitted;		/* in STAGE_GRAPH and STAGE_VISITED */
-	SlotSet    *judged;			/* SCAN_GATHER, STAGE_EXACT: what had been emitted before */
 	SearchBound last;			/* the farthest emitted in these */
 	SearchBound cursor;			/* the last answer of an exact stage, or of STAGE_ANY */
 	SearchBound round_cursor;	/* cursor before the exact round under way, */
@@ -382,7 +402,7 @@ extern void scan_rank_passing(GpuannScan *scan, const ExactRange *range, PageAns
  */
 extern FallbackReason scan_passing_set(GpuannScan *scan, const SetName **set);
 
-/* Keep those of some slots, ascending, that passed; returns how many. */
+/* Keep those of some slots that passed; returns how many. */
 extern uint32 scan_keep_passing(GpuannScan *scan, uint32 *slots, uint32 count);
 
 /* Forget which passed, before the scan's memory is reset: files may be open. */

@@ -1,15 +1,19 @@
 /*
  * scan_judge.c
- *		Judging in heap order: the caller's filter sees the rows of the index in
- *		the order of the table's blocks, and only those that pass are ranked.
+ *		Judging in heap order: the caller's filter sees the rows of the table as
+ *		a sequential scan gives them, and only those that pass are ranked.
  *
  * Rows in order of distance lie anywhere in the table: each one judged costs a
  * look-up of its page, which may have to be read. Where most rows are going to
- * be judged, it is several times cheaper to visit the table once, block by
- * block. Node pages give (TID, slot) of all live slots, tuplesort puts them in
- * order within work_mem, and slots that pass go into a bitmap, or into a second
- * sort where work_mem does not hold that. The server is sent them as a set of
+ * be judged, it is several times cheaper to read the table once. Node pages
+ * give (TID, slot) of all live slots, which tuplesort puts in the table's order
+ * within work_mem; merged with the rows of a sequential scan that pass, they
+ * give the slots of these, in a bitmap. The server is sent them as a set of
  * rows, and ranks them; or pages do.
+ *
+ * An index names a HOT chain by its first line pointer, the scan gives the
+ * member that the snapshot sees. The scan's pin keeps the page from being
+ * pruned between the look at its rows and at their chains.
  *
  * A slot keeps its row from judging to ranking: the snapshot sees a row that
  * has passed, so VACUUM leaves it, or old_snapshot_threshold ends the scan
@@ -18,6 +22,7 @@
  */
 #include "base/handler.h"
 
+#include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/tableam.h"
 #include "catalog/pg_operator.h"
@@ -27,29 +32,25 @@
 #include "port/pg_bitutils.h"
 #include "scan/scan.h"
 #include "storage/bufmgr.h"
-#include "utils/spccache.h"
 #include "utils/tuplesort.h"
 
-#define AHEAD			1024	/* rows known in advance, for the sake of their blocks */
-#define BITMAP_DIVISOR	16		/* of work_mem, for a bitmap of the slots that pass */
 #define OFFSET_BITS		11		/* of an offset on a page of the table */
 
 StaticAssertDecl(MaxHeapTuplesPerPage < (1 << OFFSET_BITS), "an offset has more bits");
 
-/* The slots that passed: in the bitmap, or in the sort if there is none. */
+/* The slots that passed. */
 struct PassingSlots
 {
-	uint64	   *bits;
+	uint64	   *bits;			/* one for each slot, whatever work_mem is */
 	uint32		slots;			/* bits of it */
 	uint32		next;			/* the first that was not read */
-	Tuplesortstate *sort;
 	uint64		count;
 	bool		sent;			/* to the server, or that was tried */
 	SetName		set;			/* as the server knows them; id 0: it does not */
 	MemoryContextCallback ended;	/* releases the set, also after an error */
 };
 
-/* Rows of the index on their way into the table's order. */
+/* The index's rows in the order of the table, beside a scan of it. */
 typedef struct HeapOrder
 {
 	GpuannScan *scan;
@@ -58,25 +59,13 @@ typedef struct HeapOrder
 	int			slot_bits;
 	Tuplesortstate *sort;		/* of block, offset and slot in one int8 */
 	bool		ended;
-	int			most_ahead;		/* blocks to be asked for beforehand */
-	int			ahead;			/* blocks asked for and not yet reached */
-	BlockNumber asked;			/* asked for last */
-	BlockNumber reached;
-	uint64		read;			/* of the rows known, those read from the sort, */
-	uint64		looked;			/* those whose blocks were asked for, */
-	uint64		next;			/* and those visited */
-	PageRow		rows[AHEAD];
+	int64		next;			/* of the sort */
+	BlockNumber block;			/* that the scan is at: */
+	bool		any;			/* some of its rows have passed, */
+	uint64		passed[(1 << OFFSET_BITS) / 64];	/* in chains that begin there */
+	bool		has_roots;		/* and roots are known: */
+	OffsetNumber roots[MaxHeapTuplesPerPage];	/* where the chain of each row begins */
 } HeapOrder;
-
-/*
- * A sort of int8 values. Memory in kB, as tuplesort wants it.
- */
-static Tuplesortstate *
-begin_sort(int memory, int options)
-{
-	return tuplesort_begin_datum(INT8OID, Int8LessOperator, InvalidOid, false, Max(memory, 64),
-								 NULL, options);
-}
 
 /*
  * The next value of a sort.
@@ -128,62 +117,6 @@ take_rows(void *state, const PageRow *rows, uint32 count)
 }
 
 /*
- * Know rows in advance, and ask for their blocks.
- */
-static void
-look_ahead(HeapOrder *order)
-{
-	int64		value;
-
-	while (!order->ended && order->read - order->next < AHEAD)
-	{
-		PageRow    *row = &order->rows[order->read % AHEAD];
-		int64		tid;
-
-		order->ended = !next_value(order->sort, &value);
-		if (order->ended)
-			break;
-		tid = value >> order->slot_bits;
-		row->slot = (uint32) (value & ((INT64CONST(1) << order->slot_bits) - 1));
-		ItemPointerSet(&row->tid, (BlockNumber) (tid >> OFFSET_BITS),
-					   (OffsetNumber) (tid & ((1 << OFFSET_BITS) - 1)));
-		order->read++;
-	}
-	for (; order->looked < order->read && order->ahead < order->most_ahead; order->looked++)
-	{
-		BlockNumber block =
-			ItemPointerGetBlockNumber(&order->rows[order->looked % AHEAD].tid);
-
-		if (block == order->asked)
-			continue;
-		PrefetchBuffer(order->table, MAIN_FORKNUM, block);
-		order->asked = block;
-		order->ahead++;
-	}
-}
-
-/*
- * The next row in the table's order.
- */
-static bool
-next_in_table(HeapOrder *order, PageRow *row)
-{
-	BlockNumber block;
-
-	look_ahead(order);
-	if (order->next == order->read)
-		return false;
-	*row = order->rows[order->next % AHEAD];
-	block = ItemPointerGetBlockNumber(&row->tid);
-	if (block != order->reached && order->next < order->looked)
-		order->ahead--;
-	order->next++;
-	order->looked = Max(order->looked, order->next);
-	order->reached = block;
-	return true;
-}
-
-/*
  * Read what the index has, and sort it. NULL: a row does not fit into an int8,
  * or the table is not a heap, whose pages are known. Memory is the scan's.
  */
@@ -205,20 +138,23 @@ begin_order(GpuannScan *scan)
 	order->table = table;
 	order->blocks = blocks;
 	order->slot_bits = slot_bits;
-	order->most_ahead = get_tablespace_io_concurrency(table->rd_rel->reltablespace);
-	order->asked = order->reached = InvalidBlockNumber;
-	order->sort = begin_sort(work_mem, TUPLESORT_NONE);
+	order->block = InvalidBlockNumber;
+	order->sort = tuplesort_begin_datum(INT8OID, Int8LessOperator, InvalidOid, false, work_mem,
+										NULL, TUPLESORT_NONE);
 	page_live_rows(&scan->query, take_rows, order);
 	/* A row that the pages do not have any more may have been there. */
 	check_snapshot_age(scan->query.index, scan->snapshot);
 	tuplesort_performsort(order->sort);
+	order->ended = !next_value(order->sort, &order->next);
 	return order;
 }
 
 bool
 scan_should_judge(const GpuannScan *scan)
 {
-	if (scan->wants.filter.passes == NULL || scan->passing != NULL)
+	if (scan->wants.filter.passes == NULL || scan->passing != NULL ||
+		scan_is_small_part(scan->bounds.next_fresh,
+						   scan->wants.filter.table->rd_rel->reltuples))
 		return false;
 	/* What was expected to pass has not, or an answer would have sufficed. */
 	if (scan->ef > 0 || scan->stats.exact_passes > 0)
@@ -242,70 +178,107 @@ static PassingSlots *
 begin_passing(GpuannScan *scan)
 {
 	PassingSlots *passing = MemoryContextAllocZero(scan->memory, sizeof(PassingSlots));
-	Size		bytes = bits64_bytes(scan->bounds.next_fresh);
 
 	passing->slots = scan->bounds.next_fresh;
-	if (bytes <= (Size) work_mem * 1024 / BITMAP_DIVISOR)
-		passing->bits = MemoryContextAllocExtended(scan->memory, Max(bytes, 1),
-												   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	else
-		passing->sort = begin_sort(work_mem / 4, TUPLESORT_RANDOMACCESS);
+	passing->bits =
+		MemoryContextAllocExtended(scan->memory, Max(bits64_bytes(passing->slots), 1),
+								   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	passing->ended = (MemoryContextCallback) {.func = release_set, .arg = passing};
 	MemoryContextRegisterResetCallback(scan->memory, &passing->ended);
 	return passing;
 }
 
 /*
- * Collect a slot. Each comes once.
+ * Collect the slots of the rows that passed in the current block.
  */
 static void
-add_passing(PassingSlots *passing, uint32 slot)
+end_block(HeapOrder *order, PassingSlots *passing)
 {
-	if (passing->bits != NULL)
-		bit64_set(passing->bits, slot);
-	else
-		tuplesort_putdatum(passing->sort, Int64GetDatum((int64) slot), false);
-	passing->count++;
+	while (order->any && !order->ended)
+	{
+		int64		tid = order->next >> order->slot_bits;
+
+		if (tid >> OFFSET_BITS > order->block)
+			break;
+		if (tid >> OFFSET_BITS == order->block &&
+			bit64_is_set(order->passed, (uint32) (tid & ((1 << OFFSET_BITS) - 1))))
+		{
+			bit64_set(passing->bits, order->next & ((INT64CONST(1) << order->slot_bits) - 1));
+			passing->count++;
+		}
+		order->ended = !next_value(order->sort, &order->next);
+	}
+	if (order->any)
+		memset(order->passed, 0, sizeof(order->passed));
+	order->any = order->has_roots = false;
 }
 
 /*
- * Have the slots that passed read from the first on.
+ * Where the chain of a row of the current block begins, whose page is pinned.
+ */
+static OffsetNumber
+root_of(HeapOrder *order, const TupleTableSlot *row)
+{
+	const BufferHeapTupleTableSlot *slot = (const BufferHeapTupleTableSlot *) row;
+	OffsetNumber offset = ItemPointerGetOffsetNumber(&row->tts_tid);
+
+	if (!HeapTupleIsHeapOnly(slot->base.tuple))
+		return offset;
+	if (!order->has_roots)
+	{
+		LockBuffer(slot->buffer, BUFFER_LOCK_SHARE);
+		heap_get_root_tuples(BufferGetPage(slot->buffer), order->roots);
+		LockBuffer(slot->buffer, BUFFER_LOCK_UNLOCK);
+		order->has_roots = true;
+	}
+	return order->roots[offset - 1];
+}
+
+/*
+ * Scan the table, and collect the slots of the rows that pass.
  */
 static void
-rescan_passing(PassingSlots *passing)
+judge_table(HeapOrder *order, PassingSlots *passing, MemoryContext callers)
 {
-	passing->next = 0;
-	if (passing->sort != NULL)
-		tuplesort_rescan(passing->sort);
+	GpuannScan *scan = order->scan;
+	const ScanFilter *filter = &scan->wants.filter;
+	TableScanDesc rows =
+		table_beginscan_strat(order->table, scan->snapshot, 0, NULL, true, false);
+
+	while (table_scan_getnextslot(rows, ForwardScanDirection, filter->row))
+	{
+		BlockNumber block = ItemPointerGetBlockNumber(&filter->row->tts_tid);
+		bool		passes;
+
+		CHECK_FOR_INTERRUPTS();
+		scan->stats.heap_order++;
+		MemoryContextSwitchTo(callers);
+		passes = filter->passes(filter->caller);
+		MemoryContextSwitchTo(scan->memory);
+		if (!passes)
+			continue;
+		if (block != order->block)
+			end_block(order, passing);
+		order->block = block;
+		order->any = true;
+		bit64_set(order->passed, root_of(order, filter->row));
+	}
+	end_block(order, passing);
+	ExecClearTuple(filter->row);
+	table_endscan(rows);
 }
 
 void
 scan_judge(GpuannScan *scan)
 {
-	const ScanFilter *filter = &scan->wants.filter;
 	MemoryContext callers = MemoryContextSwitchTo(scan->memory);
 	HeapOrder  *order = begin_order(scan);
-	PassingSlots *passing;
-	PageRow		next;
 
 	if (order != NULL)
 	{
-		passing = begin_passing(scan);
-		while (next_in_table(order, &next))
-		{
-			ScanRow		row = {.slot = next.slot, .tid = next.tid};
-			bool		passes;
+		PassingSlots *passing = begin_passing(scan);
 
-			CHECK_FOR_INTERRUPTS();
-			scan->stats.heap_order++;
-			MemoryContextSwitchTo(callers);
-			passes = filter->passes(filter->caller, &row);
-			MemoryContextSwitchTo(scan->memory);
-			if (passes)
-				add_passing(passing, row.slot);
-		}
-		if (passing->sort != NULL)
-			tuplesort_performsort(passing->sort);
+		judge_table(order, passing, callers);
 		tuplesort_end(order->sort);
 		pfree(order);
 		scan->passing = passing;
@@ -323,9 +296,8 @@ next_passing_slots(void *state, uint32 *slots, uint32 most)
 {
 	PassingSlots *passing = state;
 	uint32		count = 0;
-	int64		slot;
 
-	while (passing->bits != NULL && count < most && passing->next < passing->slots)
+	while (count < most && passing->next < passing->slots)
 	{
 		uint64		word = passing->bits[passing->next / 64] >> (passing->next % 64);
 
@@ -337,8 +309,6 @@ next_passing_slots(void *state, uint32 *slots, uint32 most)
 			slots[count++] = passing->next++;
 		}
 	}
-	while (passing->sort != NULL && count < most && next_value(passing->sort, &slot))
-		slots[count++] = (uint32) slot;
 	return count;
 }
 
@@ -351,7 +321,7 @@ scan_passing_set(GpuannScan *scan, const SetName **set)
 	if (!passing->sent && passing->count > 0)
 	{
 		passing->sent = true;
-		rescan_passing(passing);
+		passing->next = 0;
 		why = client_set_send(scan->mirror, scan->bounds.next_fresh, passing->count,
 							  next_passing_slots, passing, &passing->set);
 	}
@@ -362,32 +332,19 @@ scan_passing_set(GpuannScan *scan, const SetName **set)
 uint32
 scan_keep_passing(GpuannScan *scan, uint32 *slots, uint32 count)
 {
-	PassingSlots *passing = scan->passing;
+	const PassingSlots *passing = scan->passing;
 	uint32		kept = 0;
-	int64		next = -1;
 
-	rescan_passing(passing);
-	for (uint32 i = 0; i < count && passing->bits != NULL; i++)
+	for (uint32 i = 0; i < count; i++)
 		if (slots[i] < passing->slots && bit64_is_set(passing->bits, slots[i]))
 			slots[kept++] = slots[i];
-	for (uint32 i = 0; i < count && passing->sort != NULL; i++)
-	{
-		while (next < (int64) slots[i])
-		{
-			CHECK_FOR_INTERRUPTS();
-			if (!next_value(passing->sort, &next))
-				return kept;
-		}
-		if (next == (int64) slots[i])
-			slots[kept++] = slots[i];
-	}
 	return kept;
 }
 
 void
 scan_rank_passing(GpuannScan *scan, const ExactRange *range, PageAnswer *answer)
 {
-	rescan_passing(scan->passing);
+	scan->passing->next = 0;
 	page_chosen_search(&scan->query, next_passing_slots, scan->passing, range, answer);
 }
 
@@ -395,10 +352,6 @@ void
 scan_judge_end(GpuannScan *scan)
 {
 	if (scan->passing != NULL)
-	{
 		client_set_release(&scan->passing->set);
-		if (scan->passing->sort != NULL)
-			tuplesort_end(scan->passing->sort);
-	}
 	scan->passing = NULL;
 }

@@ -107,8 +107,10 @@ is_time_to_walk(const GpuannScan *scan, uint32 ef)
 static bool
 is_dearer(const GpuannScan *scan, uint32 ef)
 {
-	return scan_graph_is_dearer(ef, scan->bounds.next_fresh, scan->ask_server,
-								format_has_lists(scan->format));
+	return scan_graph_is_dearer(ef, scan->bounds.next_fresh,
+								!scan->ask_server && !format_has_lists(scan->format) &&
+								(scan->wants.filter.passes == NULL ||
+								 !scan_is_leap(scan->ef, ef)));
 }
 
 /*
@@ -318,12 +320,9 @@ begin_exact(GpuannScan *scan)
 {
 	scan->stage = STAGE_EXACT;
 	page_walk_end(&scan->walk);
+	/* From the nearest on: the caller forgets what it has gathered. */
 	if (scan->kind == SCAN_GATHER)
-	{
-		/* From the nearest on; the caller knows what it has seen before. */
-		scan->judged = scan->emitted;
 		scan->emitted = NULL;
-	}
 	/*
 	 * The graph may have found any of the rows at the last distance: return the
 	 * others.

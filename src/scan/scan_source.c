@@ -9,7 +9,6 @@
 
 #include "scan/scan.h"
 
-#include "base/sorts.h"
 #include "client/shmem.h"
 #include "engine/select.h"
 #include "utils/memutils.h"
@@ -79,39 +78,26 @@ count_until(const SearchResult *results, uint32 count, const SearchResult *bound
 }
 
 /*
- * Merge two ordered answers, each row once, at most room. A full answer does
- * not cover rows after its last, so the merged one ends there. A mirror that is
- * behind may name the row that a slot had before: then both are proposed.
+ * Merge two ordered answers, at most room. A full answer does not cover rows
+ * after its last, so the merged one ends there. A mirror that is behind may
+ * name the row that a slot had before: then both are proposed.
  */
 static void
 source_merge(const ServerAnswer *server, bool server_full, const PageAnswer *pending, uint32 room,
 			 ScanAnswer *answer)
 {
-	const SearchResult *a = server->results;
-	const SearchResult *b = pending->results;
 	uint32		na = server->count;
 	uint32		nb = pending->count;
-	uint32		i = 0,
-				j = 0;
 
 	if (server_full && na > 0)
-		nb = count_until(b, nb, &a[na - 1]);
+		nb = count_until(pending->results, nb, &server->results[na - 1]);
 	if (pending->more && pending->count > 0)
-		na = count_until(a, na, &b[pending->count - 1]);
-
+		na = count_until(server->results, na, &pending->results[pending->count - 1]);
 	answer->results =
 		palloc_extended(sizeof(SearchResult) * (Size) Max(Min(na + nb, room), 1), MCXT_ALLOC_HUGE);
-	answer->count = 0;
-	while ((i < na || j < nb) && answer->count < room)
-	{
-		bool		first = j >= nb || (i < na && result_before(&a[i], &b[j]));
-		const SearchResult *next = first ? &a[i++] : &b[j++];
-		const SearchResult *last = answer->count > 0 ? &answer->results[answer->count - 1] : NULL;
-
-		if (last == NULL || last->slot != next->slot || last->version != next->version)
-			answer->results[answer->count++] = *next;
-	}
-	answer->more = server_full || pending->more || i < na || j < nb;
+	answer->more = !merge_results(server->results, na, pending->results, nb, room,
+								  answer->results, &answer->count) ||
+		server_full || pending->more;
 }
 
 /*
@@ -230,7 +216,6 @@ all_passed(GpuannScan *scan, const ServerAnswer *server)
 
 	for (uint32 i = 0; i < server->count; i++)
 		slots[i] = server->results[i].slot;
-	sort_slots(slots, server->count);
 	passed = scan_keep_passing(scan, slots, server->count);
 	pfree(slots);
 	return passed == server->count;

@@ -13,7 +13,7 @@
  */
 #include "base/base.h"
 
-#include "engine/select.h"
+#include "base/sorts.h"
 #include "client/mirror_table.h"
 #include "scan/scan.h"
 
@@ -109,18 +109,6 @@ keep_newest(const GpuannScan *scan)
 	return true;
 }
 
-/* Insert a result into ordered ones. */
-static void
-insert_result(SearchResult *results, uint32 count, SearchResult result)
-{
-	while (count > 0 && result_before(&result, &results[count - 1]))
-	{
-		results[count] = results[count - 1];
-		count--;
-	}
-	results[count] = result;
-}
-
 bool
 scan_unmirrored_search(GpuannScan *scan, uint64 from, const SearchBound *until, PageAnswer *answer)
 {
@@ -142,9 +130,9 @@ scan_unmirrored_search(GpuannScan *scan, uint64 from, const SearchBound *until, 
 		distance = kernels->exact(
 			scan->query.vector, kept.vectors + (position % kept.room) * kept.stride, format->dims);
 		if (!until->set || !engine_before(until->distance, until->slot, distance, row->slot))
-			insert_result(answer->results, answer->count++,
-						  (SearchResult){distance, row->slot, row->version});
+			answer->results[answer->count++] = (SearchResult){distance, row->slot, row->version};
 	}
+	sort_answer(answer->results, answer->count);
 	answer->pending = answer->visited;
 	return true;
 }

@@ -40,21 +40,6 @@ slot_set_create(MemoryContext memory)
 }
 
 /*
- * A set of the same slots.
- */
-SlotSet *
-slot_set_copy(const SlotSet *set, MemoryContext memory)
-{
-	SlotSet    *copy = MemoryContextAlloc(memory, sizeof(SlotSet));
-
-	*copy = *set;
-	copy->memory = memory;
-	copy->places = empty_places(memory, set->mask + 1);
-	memcpy(copy->places, set->places, sizeof(uint32) * ((Size) set->mask + 1));
-	return copy;
-}
-
-/*
  * Whether a slot is in the set.
  */
 bool
@@ -70,45 +55,40 @@ slot_set_has(const SlotSet *set, uint32 slot)
 }
 
 /*
- * Insert a slot into a set that has an empty place.
- */
-static void
-slot_set_put(SlotSet *set, uint32 slot)
-{
-	uint32		place = first_place(set, slot);
-
-	while (set->places[place] != NO_SLOT)
-	{
-		if (set->places[place] == slot)
-			return;
-		place = (place + 1) & set->mask;
-	}
-	set->places[place] = slot;
-	set->count++;
-}
-
-/*
  * Add a slot.
  */
 void
 slot_set_add(SlotSet *set, uint32 slot)
 {
+	uint32		place;
+
 	if (set->count >= set->mask / 2)
 	{
-		uint32	   *old = set->places;
-		uint32		places = set->mask + 1;
+		SlotSet		old = *set;
 
-		set->mask = places * 2 - 1;
-		set->places = empty_places(set->memory, places * 2);
+		set->mask = old.mask * 2 + 1;
+		set->places = empty_places(set->memory, set->mask + 1);
 		set->count = 0;
-		for (uint32 i = 0; i < places; i++)
-		{
-			if (old[i] != NO_SLOT)
-				slot_set_put(set, old[i]);
-		}
-		pfree(old);
+		slot_set_add_all(set, &old);
+		pfree(old.places);
 	}
-	slot_set_put(set, slot);
+	for (place = first_place(set, slot); set->places[place] != NO_SLOT;
+		 place = (place + 1) & set->mask)
+		if (set->places[place] == slot)
+			return;
+	set->places[place] = slot;
+	set->count++;
+}
+
+/*
+ * Add the slots of another set.
+ */
+void
+slot_set_add_all(SlotSet *set, const SlotSet *others)
+{
+	for (uint32 i = 0; i <= others->mask; i++)
+		if (others->places[i] != NO_SLOT)
+			slot_set_add(set, others->places[i]);
 }
 
 /*

@@ -312,5 +312,11 @@ foreach my $case ([ 'vector', 'vector_l2_ops', '<->' ], [ 'vector', 'vector_ip_o
 	like($plan, qr/in_heap_order=/, "$class: judged in heap order");
 	is($node->safe_psql('postgres', "$ours $ask"), $node->safe_psql('postgres', "$theirs $ask"), "$class: as the sequential scan");
 }
+# Without a filter nothing is judged ahead: the exact pass gives the rows again that rounds had found, whose tuples were kept, several of each distance.
+$node->safe_psql('postgres', "CREATE TABLE twice WITH (autovacuum_enabled = off) AS SELECT id, ARRAY[id / 4, 0, 0]::vector(3) AS v FROM generate_series(1, 3000) id;
+	CREATE INDEX twice_v ON twice USING gpuann (v vector_l2_ops); DELETE FROM twice WHERE id BETWEEN 11 AND 2900");
+my $ask = "SELECT id FROM twice ORDER BY v <-> '[0,0,0]' LIMIT 30";
+like($node->safe_psql('postgres', "$ours EXPLAIN (ANALYZE, TIMING OFF) $ask"), qr/rounds=[1-9]\d* exact=1/, 'an exact pass behind rounds');
+is($node->safe_psql('postgres', "$ours SELECT string_agg(id::text, ' ' ORDER BY id) FROM ($ask) x WHERE id <= 10"), '1 2 3 4 5 6 7 8 9 10', 'gives the rows again that were kept');
 $node->stop;
 done_testing();

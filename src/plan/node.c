@@ -511,6 +511,7 @@ take_kept(GpuannNode *node, uint32 slot)
 			continue;
 		ExecCopySlot(node->css.ss.ss_ScanTupleSlot, node->kept[i]);
 		ExecClearTuple(node->kept[i]);
+		node->kept_slots[i] = NO_SLOT;
 		node->fetched_slot = slot;
 		return true;
 	}

@@ -160,6 +160,14 @@ SKIP:
 	sql("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = 'victim' AND backend_type = 'client backend'");
 	my ($rc, $out, $error) = $node->psql('postgres', 'DROP DATABASE victim WITH (FORCE)', extra_params => [ '-U', 'owner' ]);
 	is($rc, 0, 'its owner drops it while readers load a mirror') or diag $error;
+
+	# A worker that leaves is gone for core as well before the command goes on.
+	set('gpuann.fault' => '');
+	$node->safe_psql('template1', 'CREATE DATABASE victim OWNER owner TEMPLATE postgres');
+	$node->safe_psql('victim', "SELECT gpuann_prewarm('items_v')");
+	set('gpuann.fault' => 'worker-exit delay 1000');
+	($rc, $out, $error) = $node->psql('postgres', 'DROP DATABASE victim WITH (FORCE)', extra_params => [ '-U', 'owner' ]);
+	is($rc, 0, 'its owner drops a database whose worker takes time to leave') or diag $error;
 	set('gpuann.fault' => '');
 }
 

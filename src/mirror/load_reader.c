@@ -82,18 +82,26 @@ reader_exit(int code, Datum arg)
 {
 	LWLockReleaseAll();
 	shmem_leave();
-	if (reader_slot != NULL)
-	{
-		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-		reader_slot->database = InvalidOid;
-		LWLockRelease(gpuann_mirror_lock());
-	}
 	if (!reader_works && reader_progress.part.count == 0)
 		return;
 	if (reader.reason[0] == '\0')
 		strlcpy(reader.reason, "a process that helped to read it has ended",
 				sizeof(reader.reason));
 	load_share_fail(&reader, SLICE_RELOAD);
+}
+
+/*
+ * on_shmem_exit callback: free the slot when core does not see this process in
+ * the database any more, as worker_gone() does.
+ */
+static void
+reader_gone(int code, Datum arg)
+{
+	if (reader_slot == NULL)
+		return;
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	reader_slot->database = InvalidOid;
+	LWLockRelease(gpuann_mirror_lock());
 }
 
 /*
@@ -226,6 +234,7 @@ gpuann_reader_main(Datum arg)
 		proc_exit(0);
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
+	on_shmem_exit(reader_gone, (Datum) 0);
 	before_shmem_exit(reader_exit, (Datum) 0);
 	if (!reader_begin(&order))
 		proc_exit(0);

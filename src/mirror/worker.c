@@ -155,6 +155,18 @@ worker_exit(int code, Datum arg)
 		(void) progress_publish(me.current);
 	shmem_leave();
 	release_entries(!me.slot->connected && !me.slot->leave);
+	FAULT_POINT("worker-exit");
+}
+
+/*
+ * on_shmem_exit callback, registered before the connection and so called after
+ * this process has left the process array: a command that waits for a
+ * database's workers goes on when core does not see them any more either. DROP
+ * DATABASE WITH (FORCE) by its owner fails for one that it sees.
+ */
+static void
+worker_gone(int code, Datum arg)
+{
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	memset(me.slot, 0, sizeof(*me.slot));
 	LWLockRelease(gpuann_mirror_lock());
@@ -667,6 +679,7 @@ worker_start(int number)
 	me.table_version = atomic_load(&gpuann_control->table_version) - 1;
 	me.started_ms = me.busy_ms = me.invalidated_ms = monotonic_ms();
 
+	on_shmem_exit(worker_gone, (Datum) 0);
 	before_shmem_exit(worker_exit, (Datum) 0);
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	me.slot->pid = MyProcPid;

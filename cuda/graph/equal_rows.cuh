@@ -180,9 +180,9 @@ list_has_all(const WalkOf<E> &walk, uint32_t rows)
 
 /*
  * At the end of a part of the walk: start the next part, if it has one. Returns
- * whether it does. The mirror has so many rows; *seeded is as in next_round();
- * in the last part `most` entries are expanded again. All threads; ends with a
- * barrier if the walk continues.
+ * whether it does. `rows` is the number of rows of the mirror, *seeded is as in
+ * next_round(); in the last part `most` entries are expanded again. All
+ * threads; ends with a barrier if the walk continues.
  */
 template <class E>
 __device__ static inline bool

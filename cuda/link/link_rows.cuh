@@ -406,11 +406,18 @@ struct OpenedRow
 	const uint32_t *names; /* NULL: entries name slots; else places in this table of slots */
 };
 
+/* The slot that an entry stands for; `names` is as in OpenedRow. */
+__device__ static inline uint32_t
+named_slot(const uint32_t *names, LinkEntry entry)
+{
+	return names == NULL ? link_slot(entry) : names[link_slot(entry)];
+}
+
 /* The slot that an entry of a row stands for. */
 __device__ static inline uint32_t
 row_slot(const OpenedRow &row, LinkEntry entry)
 {
-	return row.names == NULL ? link_slot(entry) : row.names[link_slot(entry)];
+	return named_slot(row.names, entry);
 }
 
 /* Take an entry out. */
@@ -473,12 +480,9 @@ is_like_asked(MeasuredRows rows, const uint32_t *names, uint32_t newcomer, const
 	mirror.stride = rows.stride;
 	mirror.metric = rows.metric;
 	for (; ask != 0; ask &= ask - 1)
-	{
-		uint32_t name = link_slot(asked[__ffs((int) ask) - 1]);
-
-		if (are_copies<T, TERM>(mirror, newcomer, names == NULL ? name : names[name]))
+		if (are_copies<T, TERM>(mirror, newcomer,
+								named_slot(names, asked[__ffs((int) ask) - 1])))
 			return true;
-	}
 	return false;
 }
 

@@ -198,6 +198,12 @@ extern Engine *open_engine(const EngineConfig *config, EngineStatus expected);
  * driver does. The engine has made its context this thread's.
  */
 extern bool driver_bytes_used(uint64_t *used);
+/*
+ * Bytes of all devices that this process holds, as NVML counts them; false: it
+ * does not see this process (in a container without the host's process
+ * numbers), or there is no NVML.
+ */
+extern bool process_bytes_used(uint64_t *used);
 /* submit, wait, release */
 extern EngineStatus run_job(const EngineJob *job, JobProgress *progress);
 extern JobId start_job(const EngineJob *job);

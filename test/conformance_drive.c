@@ -60,6 +60,70 @@ driver_bytes_used(uint64_t *used)
 	return true;
 }
 
+/* An element of what nvmlDeviceGetComputeRunningProcesses_v3() writes. */
+typedef struct NvmlProcess
+{
+	unsigned int pid;
+	unsigned long long bytes;	/* NVML_UNKNOWN: it cannot tell */
+	unsigned int gpu_instance;
+	unsigned int compute_instance;
+} NvmlProcess;
+
+#define NVML_UNKNOWN	(~0ull)
+#define NVML_PROCESSES	256		/* of a device, at most */
+
+typedef struct Nvml
+{
+	int			(*init) (void);
+	int			(*device_count) (unsigned int *);
+	int			(*device) (unsigned int, void **);
+	int			(*processes) (void *, unsigned int *, NvmlProcess *);
+} Nvml;
+
+/* Load NVML; false: this machine has none, or one without these functions. */
+static bool
+nvml_load(Nvml *nvml)
+{
+	void	   *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+
+	if (library == NULL)
+		return false;
+	*(void **) &nvml->init = dlsym(library, "nvmlInit_v2");
+	*(void **) &nvml->device_count = dlsym(library, "nvmlDeviceGetCount_v2");
+	*(void **) &nvml->device = dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
+	*(void **) &nvml->processes = dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v3");
+	return nvml->init != NULL && nvml->device_count != NULL && nvml->device != NULL &&
+		   nvml->processes != NULL && nvml->init() == 0;
+}
+
+bool
+process_bytes_used(uint64_t *used)
+{
+	static NvmlProcess processes[NVML_PROCESSES];
+	Nvml		nvml;
+	unsigned int devices = 0;
+	bool		found = false;
+
+	*used = 0;
+	if (!nvml_load(&nvml) || nvml.device_count(&devices) != 0)
+		return false;
+	for (unsigned int i = 0; i < devices; i++)
+	{
+		void	   *device = NULL;
+		unsigned int count = NVML_PROCESSES;
+
+		if (nvml.device(i, &device) != 0 || nvml.processes(device, &count, processes) != 0)
+			continue;
+		for (unsigned int p = 0; p < count; p++)
+			if (processes[p].pid == (unsigned int) getpid() && processes[p].bytes != NVML_UNKNOWN)
+			{
+				*used += processes[p].bytes;
+				found = true;
+			}
+	}
+	return found;
+}
+
 /* Submit a job that is well formed. */
 JobId
 start_job(const EngineJob *job)

@@ -210,7 +210,8 @@ shmem_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_
 {
 	static WordWatch watches[2];	/* spinning succeeds more often for single requests than for
 									 * channels */
-	bool		differs = word_watch(&watches[asleep == NULL], word, value);
+	WordWatch  *watch = &watches[asleep == NULL];
+	bool		differs = word_watch(watch, word, value);
 
 	if (differs)
 		return true;
@@ -230,5 +231,7 @@ shmem_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_
 		area_futex_wait(word, value, (int) Min(AREA_WAIT_MS, (left + 999) / 1000));
 	}
 	pgstat_report_wait_end();
+	if (differs)
+		word_watch_ended(watch);
 	return differs;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "server/server.h"
+#include "server/spin_wait.h"
 
 #define IDLE_MS			50
 #define IN_FLIGHT_MS	5		/* in case an engine misses a wake-up */
@@ -59,6 +60,50 @@ sleep_timeout(const Server *server)
 	return server->queries_in_flight > 0 ? IN_FLIGHT_MS : IDLE_MS;
 }
 
+/* Whether nothing is to be done before the next request. */
+static bool
+is_idle(const Server *server)
+{
+	return server->queries_in_flight == 0 && server->channels_busy == 0;
+}
+
+/*
+ * Spin before a sleep: answers and next requests often arrive within
+ * microseconds, less than a sleep and a wake-up take. True: there may be work.
+ */
+static bool
+serve_spin(Server *server, uint32_t seen, bool in_flight, bool short_job)
+{
+	_Atomic uint32_t *doorbell = &server->area->doorbell;
+	int64_t		now = monotonic_us();
+	int64_t		until =
+		now + (in_flight || short_job ? server->spin_in_flight_us : server->spin_us);
+	int64_t		next_poll = now + POLL_US;
+
+	do
+	{
+		if (atomic_load(doorbell) != seen)
+			return true;
+		/*
+		 * Poll the engine: the end of a GPU's batch, or of a step of a job, is
+		 * visible long before the thread that rings the doorbell runs.
+		 */
+		if ((in_flight || short_job) && now >= next_poll)
+		{
+			if ((in_flight && queries_poll(server)) ||
+				(short_job && channels_poll_jobs(server)))
+				return true;
+			next_poll = now + POLL_US;
+		}
+#if defined(__x86_64__) || defined(__i386__)
+		__builtin_ia32_pause();
+#endif
+	} while ((now = monotonic_us()) < until);
+	return is_idle(server) && spin_idle_us(server->usual_gap_us) > server->spin_us &&
+		yield_until_changed(doorbell, seen,
+							spin_idle_us(server->usual_gap_us) - server->spin_us);
+}
+
 /*
  * Sleep until the doorbell differs from `seen`, which was read before the last
  * check for work.
@@ -67,48 +112,24 @@ static void
 serve_sleep(Server *server, uint32_t seen)
 {
 	AreaHeader *area = server->area;
+	bool		in_flight = server->queries_in_flight > 0 &&
+		server->queries_in_flight <= server->spin_max_in_flight;
+	bool		short_job = channels_run_short_job(server);
+	bool		idle = is_idle(server);
+	int64_t		began = monotonic_us();
 
 	server->wakes = 0;
-	/*
-	 * Spin first: answers and next requests often arrive within microseconds,
-	 * less than a sleep and a wake-up take.
-	 */
-	if (server->spin_us > 0)
+	if (server->spin_us == 0 || !serve_spin(server, seen, in_flight, short_job))
 	{
-		bool		in_flight = server->queries_in_flight > 0 &&
-			server->queries_in_flight <= server->spin_max_in_flight;
-		bool		short_job = channels_run_short_job(server);
-		int64_t		now = monotonic_us();
-		int64_t		until =
-			now + (in_flight || short_job ? server->spin_in_flight_us : server->spin_us);
-		int64_t		next_poll = now + POLL_US;
-
-		do
-		{
-			if (atomic_load(&area->doorbell) != seen)
-				return;
-			/*
-			 * Poll the engine: the end of a GPU's batch, or of a step of a job,
-			 * is visible long before the thread that rings the doorbell runs.
-			 */
-			if ((in_flight || short_job) && now >= next_poll)
-			{
-				if ((in_flight && queries_poll(server)) ||
-					(short_job && channels_poll_jobs(server)))
-					return;
-				next_poll = now + POLL_US;
-			}
-#if defined(__x86_64__) || defined(__i386__)
-			__builtin_ia32_pause();
-#endif
-		} while ((now = monotonic_us()) < until);
+		PROTOCOL_STEP(SERVER_RESTS);
+		atomic_store(&area->sleeping, 1);
+		PROTOCOL_STEP(SERVER_SLEEPS);
+		area_futex_wait(&area->doorbell, seen, sleep_timeout(server));
+		PROTOCOL_STEP(SERVER_WAKES);
+		atomic_store(&area->sleeping, 0);
 	}
-	PROTOCOL_STEP(SERVER_RESTS);
-	atomic_store(&area->sleeping, 1);
-	PROTOCOL_STEP(SERVER_SLEEPS);
-	area_futex_wait(&area->doorbell, seen, sleep_timeout(server));
-	PROTOCOL_STEP(SERVER_WAKES);
-	atomic_store(&area->sleeping, 0);
+	if (idle)
+		spin_learn(&server->usual_gap_us, monotonic_us() - began);
 }
 
 /*

@@ -10,6 +10,10 @@
  * arrive by then. Spinning is useless if answers take long: after several
  * attempts without success it is only tried occasionally, until it succeeds
  * again.
+ *
+ * On an idle processor a wake-up takes longer than a GPU's answer, so there the
+ * wait follows what is waited for: it lasts up to twice the usual time, if that
+ * is short. The server waits for the next request in the same way.
  */
 #ifndef GPUANN_SERVER_SPIN_WAIT_H
 #define GPUANN_SERVER_SPIN_WAIT_H
@@ -27,8 +31,10 @@
 #define SPIN_WAIT_YIELDS	4	/* number of sched_yield calls */
 #define SPIN_WAIT_ALONE_US	2	/* a yield shorter than this found no other runnable process, and
 								 * is not counted ... */
-#define SPIN_WAIT_IDLE_US	40	/* ... for this long ... */
+#define SPIN_WAIT_IDLE_US	40	/* ... for this long at least ... */
+#define SPIN_WAIT_IDLE_MAX	250	/* ... and at most ... */
 #define SPIN_WAIT_IDLE_FROM	8	/* ... on machines with at least this many processors */
+#define SPIN_WAIT_LONG_US	1000	/* longer waits count as this long */
 #define SPIN_WAIT_CREDIT	8	/* consecutive failures before attempts become rare */
 #define SPIN_WAIT_REWARD	2	/* credit for a success, which saves a little more than a failure
 								 * costs */
@@ -49,7 +55,30 @@ typedef struct WordWatch
 	long		processors;		/* 0: not determined yet */
 	SpinCredit spins;
 	SpinCredit yields;
+	int64_t		began_us;		/* when the wait began that spinning did not end */
+	int			usual_us;		/* how long such waits last */
 } WordWatch;
+
+/*
+ * Note how long a wait lasted: `usual_us` is the mean of the last ones, each
+ * weighing an eighth.
+ */
+static inline void
+spin_learn(int *usual_us, int64_t us)
+{
+	*usual_us += ((int) (us < SPIN_WAIT_LONG_US ? us : SPIN_WAIT_LONG_US) - *usual_us) / 8;
+}
+
+/*
+ * How long yields are free on an idle processor: twice what a wait usually
+ * takes, unless that is too long.
+ */
+static inline int
+spin_idle_us(int usual_us)
+{
+	return usual_us * 2 > SPIN_WAIT_IDLE_US && usual_us * 2 <= SPIN_WAIT_IDLE_MAX ? usual_us * 2 :
+		SPIN_WAIT_IDLE_US;
+}
 
 /*
  * Whether to try a method now: if it has credit, else once in `rarely` times.
@@ -97,15 +126,14 @@ spin_until_changed(const _Atomic uint32_t *word, uint32_t value, int us)
  * Yield the processor a few times, checking the word in between. Returns true
  * if it differs from value. Yields that find no other runnable process are
  * free, while a sleep would cost the server's main thread a system call, and
- * that thread is the bottleneck under load. So they are not counted for some
- * time.
+ * that thread is the bottleneck under load. So they are not counted until
+ * idle_us have passed.
  */
 static inline bool
-yield_until_changed(const WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
+yield_until_changed(const _Atomic uint32_t *word, uint32_t value, int idle_us)
 {
 	int64_t		before = monotonic_us();
-	int64_t		idle_until =
-		watch->processors < SPIN_WAIT_IDLE_FROM ? before : before + SPIN_WAIT_IDLE_US;
+	int64_t		idle_until = before + idle_us;
 
 	for (int yields = 0; yields < SPIN_WAIT_YIELDS;)
 	{
@@ -121,9 +149,17 @@ yield_until_changed(const WordWatch *watch, const _Atomic uint32_t *word, uint32
 	return false;
 }
 
+/* Note that the wait that word_watch() began has ended. */
+static inline void
+word_watch_ended(WordWatch *watch)
+{
+	spin_learn(&watch->usual_us, monotonic_us() - watch->began_us);
+}
+
 /*
- * Spin on a word. Returns true if it differs from value. Spinning is skipped
- * with one processor.
+ * Spin on a word. Returns true if it differs from value; if not, the caller
+ * sleeps, and calls word_watch_ended() when the word has changed. Spinning is
+ * skipped with one processor.
  */
 static inline bool
 word_watch(WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
@@ -133,9 +169,15 @@ word_watch(WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
 	if (watch->processors > 1 && spin_has_credit(&watch->spins, SPIN_WAIT_RARE_SPIN) &&
 		spin_record(&watch->spins, spin_until_changed(word, value, SPIN_WAIT_US)))
 		return true;
+	watch->began_us = monotonic_us();
 	if (spin_has_credit(&watch->yields, SPIN_WAIT_RARE_YIELD) &&
-		spin_record(&watch->yields, yield_until_changed(watch, word, value)))
+		spin_record(&watch->yields,
+					yield_until_changed(word, value, watch->processors < SPIN_WAIT_IDLE_FROM ?
+										0 : spin_idle_us(watch->usual_us))))
+	{
+		word_watch_ended(watch);
 		return true;
+	}
 	return atomic_load_explicit(word, memory_order_acquire) != value;
 }
 

@@ -11,9 +11,11 @@ use PostgreSQL::Test::Cluster;
 use ServerTest;
 use Test::More;
 
-# The CPU engine has no device: the emulated one stands in for a GPU.
+# The CPU engine has no device: the emulated one stands in for a GPU, with memory in units as large.
 $ENV{GPUANN_TEST_ENGINE} = 'emulated' if ($ENV{GPUANN_TEST_ENGINE} || 'cpu') eq 'cpu';
 plan skip_all => 'the emulated engine is not built' if $ENV{GPUANN_TEST_ENGINE} eq 'emulated' && !-e "$FindBin::RealBin/../test/build/cuda_emulated.so";
+
+$ENV{GPUANN_EMULATE_UNIT} = 2 << 20;
 
 my $dims = 1600;
 my $rows = 2500;
@@ -68,11 +70,19 @@ sub server_is_right
 
 ok(await_server($node), 'the server runs');
 is(status($node, 'host_rows_limit'), 0, 'unless told to, it keeps no vectors in host memory');
-# What it takes without mirrors, and half of what the vectors take.
-set("gpuann.gpu_memory_limit = '" . (int(status($node, 'memory_used') / $mb) + 1 + int($rows * $dims * 4 / $mb)) . "MB'");
+# Hardly more than what it takes without mirrors; then all that the mirror says it needs, but for a third of its vectors. What it needs beside them
+# depends on the units in which a device maps memory.
+my $bare = status($node, 'memory_used');
+my $own = status($node, 'memory_used - memory_context');
+set("gpuann.gpu_memory_limit = '" . (int($bare / $mb) + 1) . "MB'");
 make_data($node, $rows, $dims);
+ok(await_state('refused'), 'without memory the mirror is refused');
+like(figure($node, 'reason'), qr/\d+ more bytes of mirror do not fit: \d+ of \d+/, 'with figures');
+my ($needed) = figure($node, 'reason') =~ /(\d+) more bytes/;
+note("$bare bytes without a mirror, $needed for it");
+set("gpuann.gpu_memory_limit = '" . int(($bare + $needed - $rows * $dims * 4 / 3) / $mb) . "MB'");
 ok(await_state('refused'), 'without host memory the mirror is refused');
-like(figure($node, 'reason'), qr/do not fit: \d+ of \d+/, 'with figures');
+is(status($node, 'memory_used - memory_context'), $own, 'which takes no memory');
 found_by('');
 cmp_ok(figure($node, 'fallback_refused'), '>', 0, 'scans from pages are counted');
 
@@ -82,6 +92,7 @@ cmp_ok(figure($node, 'mirror_host_bytes'), '>', $rows * $dims * 4 / 3, 'the view
 is(status($node, 'host_rows_used'), figure($node, 'mirror_host_bytes'), 'and so does the server');
 cmp_ok(status($node, 'memory_used'), '<=', status($node, 'memory_limit'), 'the limit of the device holds');
 like(PostgreSQL::Test::Utils::slurp_file($node->logfile), qr/does not fit on the device: its vectors go on in host memory/, 'and the log');
+like(PostgreSQL::Test::Utils::slurp_file($node->logfile), qr/is refused for a while\n.*DETAIL:  \d+ more bytes of mirror do not fit: \d+ of \d+/, 'which has told why it was refused before');
 server_is_right('loaded');
 
 $node->safe_psql('postgres', "INSERT INTO items SELECT i, vec(i, $dims) FROM generate_series(900001, 900100) i;
@@ -97,8 +108,8 @@ cmp_ok(figure($node, 'mirror_host_bytes'), '>', 0, 'its vectors are still in hos
 sub pending { return $node->safe_psql('postgres', "SELECT pending FROM gpuann_stats('items_v')") }
 sub is_current { return await('it has caught up', sub { figure($node, "state || ' ' || mirror_lag || ' ' || mirror_change_lag") eq 'ready 0 0' }, 180) }
 
-$node->safe_psql('postgres', "INSERT INTO items SELECT i, vec(i, $dims) FROM generate_series(910001, 911200) i");
-ok(await('most rows are linked', sub { pending() < 1000 }, 180), 'the worker links rows that come');
+$node->safe_psql('postgres', "INSERT INTO items SELECT i, vec(i, $dims) FROM generate_series(910001, 910150) i");
+ok(await('most rows are linked', sub { pending() < 100 }, 180), 'the worker links rows that come');
 ok(is_current(), 'the mirror has their edges');
 server_is_right('linked');
 is($node->psql('postgres', "SELECT gpuann_check('items_v')"), 0, 'the index is sound');

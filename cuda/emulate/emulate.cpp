@@ -684,7 +684,9 @@ set_access(CUdeviceptr at, size_t size, const CUmemAccessDesc *, size_t)
 static CUresult
 granularity(size_t *bytes, const CUmemAllocationProp *, CUmemAllocationGranularity_flags)
 {
-	*bytes = GRANULARITY;
+	const char *unit = getenv("GPUANN_EMULATE_UNIT");
+
+	*bytes = unit != NULL ? strtoul(unit, NULL, 10) : GRANULARITY;
 	return CUDA_SUCCESS;
 }
 

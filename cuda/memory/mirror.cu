@@ -214,8 +214,9 @@ mirror_grow_to(CudaDevice *device, CudaMirror *mirror, uint32_t slots, EngineErr
 	if (status == ENGINE_OK && arena_used(arena) + cost > arena->limit)
 	{
 		engine_error(error, ENGINE_NO_MEMORY,
-					 "%llu more bytes of mirror do not fit: %llu of %llu are in use",
-					 (unsigned long long) cost, (unsigned long long) arena_used(arena),
+					 "%llu more bytes of mirror%s do not fit: %llu of %llu are in use",
+					 (unsigned long long) cost, mirror->host_rows ? " beside its vectors" : "",
+					 (unsigned long long) arena_used(arena),
 					 (unsigned long long) arena->limit);
 		status = ENGINE_NO_MEMORY;
 	}

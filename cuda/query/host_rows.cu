@@ -85,6 +85,7 @@ host_rows_close(CudaEngine *engine)
 		GPU(&engine->device.failure, cudaStreamDestroy(stream->copies));
 	if (stream->memory.base != 0)
 		range_release(&engine->device.arena, &stream->memory);
+	memset(stream, 0, sizeof(*stream));
 }
 
 bool

@@ -54,6 +54,7 @@ mirror_open(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineErro
 {
 	uint32_t slots = spec->capacity < MIRROR_FIRST_ROWS ? MIRROR_FIRST_ROWS : spec->capacity;
 	CudaMirror *mirror = NULL;
+	bool had_buffers = engine->stream.tile_bytes > 0;
 	EngineStatus status = mirror_create(&engine->device, spec, &mirror, error);
 
 	if (status != ENGINE_OK)
@@ -67,6 +68,14 @@ mirror_open(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineErro
 	if (status == ENGINE_OK)
 		*id = mirror_enter(&engine->device, mirror);
 	else
+	{
 		mirror_free(&engine->device, mirror);
+		/*
+		 * buffers for rows in host memory, which no mirror has, would be in the
+		 * way of others
+		 */
+		if (!had_buffers && engine->stream.tile_bytes > 0)
+			host_rows_close(engine);
+	}
 	return status;
 }

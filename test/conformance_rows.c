@@ -46,17 +46,19 @@ check_rows(const World *world, const uint32_t *rows)
 	}
 }
 
-/* How many live rows a walk over all edges from the first seeds reaches. */
-uint32_t
-count_reached(const World *world, const uint32_t *rows, uint32_t nseeds)
+/*
+ * Which rows a walk over all edges reaches from the first seeds, but for one of
+ * them (NO_SLOT: from all).
+ */
+static bool *
+reached_from(const World *world, const uint32_t *rows, uint32_t nseeds, uint32_t except)
 {
 	bool	   *reached = allocate(world->rows);
 	uint32_t   *queue = allocate(world->rows * sizeof(uint32_t));
 	uint32_t	tail = 0;
-	uint32_t	live = 0;
 
 	for (uint32_t i = 0; i < nseeds && i < world->nseeds; i++)
-		if (!reached[world->seeds[i]])
+		if (world->seeds[i] != except && !reached[world->seeds[i]])
 		{
 			reached[world->seeds[i]] = true;
 			queue[tail++] = world->seeds[i];
@@ -72,6 +74,16 @@ count_reached(const World *world, const uint32_t *rows, uint32_t nseeds)
 				queue[tail++] = slot;
 			}
 		}
+	return reached;
+}
+
+/* How many live rows a walk over all edges from the first seeds reaches. */
+uint32_t
+count_reached(const World *world, const uint32_t *rows, uint32_t nseeds)
+{
+	const bool *reached = reached_from(world, rows, nseeds, NO_SLOT);
+	uint32_t	live = 0;
+
 	for (uint32_t slot = 0; slot < world->rows; slot++)
 		live += reached[slot] && world->live[slot];
 	return live;
@@ -79,7 +91,7 @@ count_reached(const World *world, const uint32_t *rows, uint32_t nseeds)
 
 /*
  * After a link: nothing is pending, rows are sound, every live row is reached
- * from the first seeds.
+ * from the first seeds, and each of these from the others.
  */
 void
 check_linked(const World *world)
@@ -94,6 +106,10 @@ check_linked(const World *world)
 		live += world->live[slot];
 	CHECK(count_reached(world, rows, 16) == live, "%u of %u rows are reached from the first seeds",
 		  count_reached(world, rows, 16), live);
+	for (uint32_t i = 0; i < 16 && i < world->nseeds && world->nseeds > 1; i++)
+		CHECK(!world->live[world->seeds[i]] ||
+				  reached_from(world, rows, 16, world->seeds[i])[world->seeds[i]],
+			  "seed %u, slot %u, is not reached from the others", i, world->seeds[i]);
 }
 
 /*

@@ -1,8 +1,9 @@
 /*
  * link_connectivity_job.cu
  *		The end of a link that is not small: rounds of
- *		cuda/link/link_connectivity.cu, until no row is left out. The host waits
- *		for a flag after every few sweeps and for a bitmap once a round.
+ *		cuda/link/link_connectivity.cu, until one attaches nothing. The host
+ *		waits for a flag after every few sweeps, and once a round for a bitmap
+ *		and for the slot attached last.
  */
 #include "cuda/jobs/link_job.h"
 
@@ -26,7 +27,8 @@ typedef enum ReachStep
 	REACH_SELECT,
 	REACH_SLOTS,  /* selected rows are on their way */
 	REACH_WALK,
-	REACH_ATTACH
+	REACH_ATTACH,
+	REACH_ATTACHED /* the slot attached last is on its way */
 } ReachStep;
 
 /*
@@ -233,6 +235,12 @@ link_reach(CudaEngine *engine, CudaJob *job)
 				while (work->done < work->batch.count)
 					if (!send_attach(engine, job))
 						return false;
+				next_reach(work, REACH_ATTACHED);
+				break;
+			case REACH_ATTACHED:
+				if (!link_fetch(engine, job, work->reach.attached, work->bits, 1))
+					return false;
+				over = work->bits[0] == NO_SLOT;
 				next_reach(work, REACH_START);
 				break;
 		}

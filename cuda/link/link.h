@@ -85,7 +85,7 @@ struct LinkReach
 {
 	uint32_t *reached;
 	uint32_t *expanded;
-	uint32_t *selected; /* of those left out, those that get a way in this round */
+	uint32_t *selected; /* of those left out, those that get a way in this round; and the seeds */
 	uint32_t *wanted;	/* those that shall be reached */
 	uint32_t *found;	/* whether sweeps found any more */
 	uint32_t *attached; /* the last row that got a way in, or NO_SLOT */
@@ -180,10 +180,13 @@ extern cudaError_t link_reach_start(const MirrorView *mirror, const LinkReach *r
 /* Mark what rows newly reached lead to, by so many blocks. */
 extern cudaError_t link_reach_sweep(const MirrorView *mirror, const LinkReach *reach,
 									uint32_t blocks, cudaStream_t stream);
-/* Select rows left out, of each island few, likewise. */
+/* Select rows left out, of each island few, likewise; and the seeds. */
 extern cudaError_t link_reach_select(const MirrorView *mirror, const LinkReach *reach,
 									 uint32_t blocks, cudaStream_t stream);
-/* Give rows [first, first + count) of a batch, which has walked, an edge in. */
+/*
+ * Give rows [first, first + count) of a batch, which has walked, an edge in;
+ * seeds where no row that the walk has found names them.
+ */
 extern cudaError_t link_reach_attach(const MirrorView *mirror, const LinkBatch *batch,
 									 const LinkReach *reach, uint32_t first, uint32_t count,
 									 cudaStream_t stream);

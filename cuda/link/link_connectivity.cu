@@ -3,11 +3,12 @@
  *		The end of a link that is not small: every linked row can be reached
  *		from the first seeds. The rule is that of src/engine/connectivity.c.
  *
- * Rounds, until none is left out: sweeps mark what is reached and count edges
- * in; of the rows left out those are selected that name no other such row with
- * a smaller number, so that few rows of an island are; a walk from the first
- * seeds finds what is near to each, all of it reached; and the nearest that has
- * a place gets an edge to it, one after the other.
+ * Rounds, until one attaches nothing: sweeps mark what is reached and count
+ * edges in; of the rows left out those are selected that name no other such row
+ * with a smaller number, so that few rows of an island are, and the first seeds
+ * are; a walk from the first seeds, but not from the row itself, finds what is
+ * near to each, all of it reached; and the nearest that has a place gets an
+ * edge to it, one after the other, except to a seed that a row found names.
  *
  *		sweep	a warp per 32 rows: reads rows newly reached, two atomics per
  *				edge. Some ten sweeps for a million rows
@@ -105,6 +106,16 @@ __launch_bounds__(LINK_THREADS, 8)
 	}
 }
 
+/* Select the first seeds, which are reached without an edge. One warp. */
+__global__ void
+__launch_bounds__(WARP) reach_select_seeds_kernel(const MirrorView mirror, const LinkReach reach)
+{
+	uint32_t slot = threadIdx.x < mirror.nseeds ? mirror.seeds[threadIdx.x] : NO_SLOT;
+
+	if (slot < mirror.rows && bit_of(reach.wanted, slot))
+		atomicOr(&reach.selected[slot >> 5], 1u << (slot & 31));
+}
+
 /* Mark the slots that walks start from. */
 __global__ void
 __launch_bounds__(WARP) reach_start_kernel(const MirrorView mirror, const LinkReach reach)
@@ -161,9 +172,45 @@ put_edge(const MirrorView &mirror, const LinkBatch &batch, const LinkReach &reac
 	return true;
 }
 
+/* Whether one of 32 rows, a lane's or NO_SLOT, names a slot. One warp. */
+__device__ static inline bool
+one_names(const MirrorView &mirror, const LinkBatch &batch, uint32_t row, uint32_t slot)
+{
+	const uint32_t *neighbours = batch.graph + (size_t) row * mirror.degree;
+	bool names = false;
+
+	for (uint32_t i = 0; row != NO_SLOT && i < mirror.degree; i++)
+		names |= neighbours[i] == slot;
+	return __ballot_sync(FULL_WARP, names) != 0;
+}
+
+/*
+ * Whether a row that an item's walk has found names its slot. The walk did not
+ * pass through the slot: so it is reached from the other seeds. One warp.
+ */
+__device__ static inline bool
+found_names(const MirrorView &mirror, const LinkBatch &batch, uint32_t item)
+{
+	const uint32_t *equals = batch.equals + (size_t) item * LINK_EQUALS;
+	const LinkEntry *candidates = batch.candidates + (size_t) item * batch.room;
+	uint32_t lane = threadIdx.x % WARP;
+	bool names = false;
+
+	for (uint32_t base = 0; base < LINK_EQUALS && !names; base += WARP)
+		names = one_names(mirror, batch, base + lane < LINK_EQUALS ? equals[base + lane] : NO_SLOT,
+						  batch.slots[item]);
+	for (uint32_t base = 0; base < batch.ncandidates[item] && !names; base += WARP)
+		names = one_names(mirror, batch,
+						  base + lane < batch.ncandidates[item] ? link_slot(candidates[base + lane])
+																: NO_SLOT,
+						  batch.slots[item]);
+	return names;
+}
+
 /*
  * Give rows an edge in each: from the nearest that was reached and has a place,
- * else from the one that got the last.
+ * else from the one that got the last. A seed gets none where a row found names
+ * it, and none from the last, which may be reached from this seed alone.
  */
 __global__ void
 __launch_bounds__(WARP) reach_attach_kernel(const MirrorView mirror, const LinkBatch batch,
@@ -177,15 +224,18 @@ __launch_bounds__(WARP) reach_attach_kernel(const MirrorView mirror, const LinkB
 		const LinkEntry *candidates = batch.candidates + (size_t) item * batch.room;
 		uint32_t slot = batch.slots[item];
 		uint32_t ncandidates = batch.ncandidates[item];
+		bool seed = bit_of(reach.reached, slot);
 		bool done = false;
 
+		if (seed && found_names(mirror, batch, item))
+			continue;
 		for (uint32_t i = 0; i < LINK_EQUALS && !done; i++)
 			if (equals[i] != NO_SLOT && equals[i] != slot)
 				done = put_edge(mirror, batch, reach, equals[i], slot);
 		for (uint32_t i = 0; i < ncandidates && !done; i++)
 			if (link_slot(candidates[i]) != slot)
 				done = put_edge(mirror, batch, reach, link_slot(candidates[i]), slot);
-		if (!done && attached != NO_SLOT && attached != slot)
+		if (!done && !seed && attached != NO_SLOT && attached != slot)
 			done = put_edge(mirror, batch, reach, attached, slot);
 		if (done)
 			attached = slot;
@@ -230,6 +280,7 @@ link_reach_select(const MirrorView *mirror, const LinkReach *reach, uint32_t blo
 				  cudaStream_t stream)
 {
 	LAUNCH(reach_select_kernel, blocks, LINK_THREADS, 0, stream, *mirror, *reach);
+	LAUNCH(reach_select_seeds_kernel, 1, WARP, 0, stream, *mirror, *reach);
 	return cudaGetLastError();
 }
 

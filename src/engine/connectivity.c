@@ -7,6 +7,11 @@
  * reached; these edges form a tree. Each unreached row gets an edge from the
  * nearest reached row, and the walk continues from it. An edge replaced for
  * this is never an edge of the tree, so rows reached before stay reachable.
+ *
+ * The seeds themselves are reached without an edge, which is enough for
+ * searches that start from them. Those of the CUDA engine start from entry
+ * points near the query, so at last each of these seeds that a search from the
+ * others does not find gets an edge from a row that was found.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -88,9 +93,20 @@ connectivity_walk(Reach *reach)
 }
 
 /*
+ * Whether the edge from a row to a neighbour has to stay: it is in the tree, or
+ * leads to a seed, which may have no other.
+ */
+static bool
+is_kept(const Reach *reach, uint32_t row, uint32_t neighbour)
+{
+	return neighbour < reach->graph->rows &&
+		   (reach->from[neighbour] == row || reach->from[neighbour] == A_SEED);
+}
+
+/*
  * Add an edge to slot to a row: at its end, or in place of the last edge of its
- * farther half that is not in the tree. Returns false if there is none. The
- * nearer half of a row is kept.
+ * farther half that need not stay, unless it names the slot already. Returns
+ * false if there is no place. The nearer half of a row is kept.
  */
 static bool
 add_edge(Reach *reach, uint32_t row, uint32_t slot)
@@ -98,10 +114,12 @@ add_edge(Reach *reach, uint32_t row, uint32_t slot)
 	uint32_t	count = reach->access->row(reach->access->context, row, reach->neighbours);
 	uint32_t	place = count;
 
+	for (uint32_t i = 0; i < count; i++)
+		if (reach->neighbours[i] == slot)
+			return true;		/* a seed, not found for the many equal rows */
 	if (count == reach->graph->degree)
 	{
-		while (place > count / 2 && reach->neighbours[place - 1] < reach->graph->rows &&
-			   reach->from[reach->neighbours[place - 1]] == row)
+		while (place > count / 2 && is_kept(reach, row, reach->neighbours[place - 1]))
 			place--;
 		if (place == count / 2)
 			return false;
@@ -116,6 +134,20 @@ add_edge(Reach *reach, uint32_t row, uint32_t slot)
 }
 
 /*
+ * Attach a slot by an edge from the nearest reached row found that has a place
+ * for it. Returns false if none has.
+ */
+static bool
+attach_to_found(Reach *reach, uint32_t slot, const SearchResult *found, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (found[i].slot != slot && found[i].slot < reach->graph->rows &&
+			reach->from[found[i].slot] != NO_SLOT && add_edge(reach, found[i].slot, slot))
+			return true;
+	return false;
+}
+
+/*
  * Attach a slot by an edge from the nearest reached row that has a place for
  * it, or else from the slot attached last. Returns false if neither has a
  * place.
@@ -125,14 +157,8 @@ connectivity_attach(Reach *reach, uint32_t slot)
 {
 	const SearchResult *found;
 	uint32_t	count = reach->access->near(reach->access->context, slot, &found);
-	bool		attached = false;
+	bool		attached = attach_to_found(reach, slot, found, count);
 
-	for (uint32_t i = 0; i < count && !attached; i++)
-	{
-		if (found[i].slot != slot && found[i].slot < reach->graph->rows &&
-			reach->from[found[i].slot] != NO_SLOT)
-			attached = add_edge(reach, found[i].slot, slot);
-	}
 	if (!attached && reach->attached != NO_SLOT)
 		attached = add_edge(reach, reach->attached, slot);
 	if (attached)
@@ -141,8 +167,24 @@ connectivity_attach(Reach *reach, uint32_t slot)
 }
 
 /*
- * Walk from the seeds, then attach unreached slots. *left is how many could not
- * be attached. Returns false if interrupted.
+ * Attach a seed, unless a search from the others finds it. It stays a seed if
+ * no row found has a place for it.
+ */
+static void
+connect_seed(Reach *reach, uint32_t slot)
+{
+	const SearchResult *found;
+	uint32_t	count = reach->access->near(reach->access->context, slot, &found);
+
+	for (uint32_t i = 0; i < count; i++)
+		if (found[i].slot == slot)
+			return;
+	(void) attach_to_found(reach, slot, found, count);
+}
+
+/*
+ * Walk from the seeds, then attach unreached slots, then seeds. *left is how
+ * many of the unreached could not be attached. Returns false if interrupted.
  */
 static bool
 connect_all(Reach *reach, uint32_t *left)
@@ -158,6 +200,15 @@ connect_all(Reach *reach, uint32_t *left)
 			continue;
 		*left += !connectivity_attach(reach, slot);
 		if (!connectivity_walk(reach) || reach->access->interrupted(reach->access->context))
+			return false;
+	}
+	for (uint32_t i = 0; i < reach->graph->nseeds && i < REACH_SEEDS; i++)
+	{
+		uint32_t	slot = reach->graph->seeds[i];
+
+		if (slot < reach->graph->rows && reach->access->wanted(reach->access->context, slot))
+			connect_seed(reach, slot);
+		if (reach->access->interrupted(reach->access->context))
 			return false;
 	}
 	return true;

@@ -31,8 +31,9 @@ typedef struct ReachAccess
 	/* Whether a slot must be reachable: it is live and linked. */
 	bool		(*wanted) (void *context, uint32_t slot);
 	/*
-	 * Search for the nearest slots to this one. Returns how many, nearest
-	 * first; *found is valid until the next call.
+	 * Search for the nearest slots to this one, which may be among them, but
+	 * not from it if it is a seed. Returns how many, nearest first; *found is
+	 * valid until the next call.
 	 *
 	 * For METRIC_IP nearness is by squared difference. By inner product a few
 	 * long vectors would attract the edges to all unreachable rows, and lose

@@ -79,7 +79,7 @@ extern uint32 graph_edits_search(GraphEdits *edits, uint32 slot, uint32 ef, Cand
 
 /*
  * The same; with inner product also the rows of smallest Euclidean distance,
- * which need not be the nearest.
+ * which need not be the nearest. A slot that is a seed is not started from.
  */
 extern uint32 graph_edits_search_alike(GraphEdits *edits, uint32 slot, uint32 ef,
 									   Candidate *candidates);

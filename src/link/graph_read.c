@@ -91,7 +91,7 @@ search_differences(void *context, const uint32_t *slots, uint32_t count, double 
 
 /*
  * Graph search for the live slots nearest to a slot by the metric, or by
- * Euclidean distance.
+ * Euclidean distance and not from the slot itself.
  */
 static uint32
 graph_edits_run_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike, Candidate *candidates)
@@ -104,6 +104,7 @@ graph_edits_run_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike, Ca
 						  .equal = graph_edits_equal,
 						  .sketch = search_sketch,
 						  .often_tied = edits->format->type == ELEMENT_BIT};
+	uint32		seeds[ENGINE_SEEDS_TRIED];
 	GraphQuery	query;
 	GraphAnswer answer;
 	uint32		found;
@@ -112,8 +113,10 @@ graph_edits_run_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike, Ca
 		return 0;
 	memset(&query, 0, sizeof(query));
 	query.ef = ef;
-	query.seeds = edits->seeds;
-	query.nseeds = Min(edits->nseeds, ENGINE_SEEDS_TRIED);
+	query.seeds = seeds;
+	for (uint32 i = 0; i < Min(edits->nseeds, ENGINE_SEEDS_TRIED); i++)
+		if (!alike || edits->seeds[i] != slot)
+			seeds[query.nseeds++] = edits->seeds[i];
 	query.max_equal = Min(PRUNE_MAX_EQUAL(edits->format->degree), SEARCH_MAX_EQUAL);
 	query.salt = slot;
 	query.all_expanded = true;

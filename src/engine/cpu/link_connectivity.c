@@ -85,7 +85,7 @@ connect_is_wanted(void *context, uint32_t slot)
 	return mirror_in_graph(((LinkAccess *) context)->linking->mirror, slot);
 }
 
-/* Search the graph for a slot's vector. */
+/* ReachAccess: search the graph for a slot's vector. */
 static uint32_t
 find_near(void *context, uint32_t slot, const SearchResult **found)
 {
@@ -94,13 +94,14 @@ find_near(void *context, uint32_t slot, const SearchResult **found)
 	const GraphAccess graph = {
 		.context = access, .row = connect_search_row, .walk_distances = connect_search_distances,
 		.equal = connect_search_equal, .sketch = connect_search_sketch};
-	const GraphQuery query = {
-		.ef = linking->job->in.ef_construction, .seeds = linking->seeds,
-		.nseeds = linking->nseeds < REACH_SEEDS ? linking->nseeds : REACH_SEEDS
-	};
+	uint32_t	seeds[REACH_SEEDS];
+	GraphQuery	query = {.ef = linking->job->in.ef_construction, .seeds = seeds};
 	PruneRule	rule;
 	GraphAnswer answer;
 
+	for (uint32_t i = 0; i < linking->nseeds && i < REACH_SEEDS; i++)
+		if (linking->seeds[i] != slot)
+			seeds[query.nseeds++] = linking->seeds[i];
 	if (!link_begin_slot(linking, &access->worker->link, slot, true, &rule))
 		return 0;
 	if (graph_search(&graph, &query, access->worker->search, &answer) != ENGINE_OK)

@@ -122,22 +122,14 @@ job_check_arrays(const EngineJob *in, EngineError *error)
 		in->kind == JOB_APPEND || in->kind == JOB_OVERWRITE || in->kind == JOB_CODEBOOK;
 
 	if (in->kind < JOB_APPEND || in->kind > JOB_TRAIN)
-	{
-		engine_error(error, ENGINE_INVALID, "no job is of kind %d", (int) in->kind);
-		return ENGINE_INVALID;
-	}
+		return engine_error(error, ENGINE_INVALID, "no job is of kind %d", (int) in->kind);
 	if (engine_job_links(in->kind) && in->threads < 0)
-	{
-		engine_error(error, ENGINE_INVALID, "%d threads are none", in->threads);
-		return ENGINE_INVALID;
-	}
+		return engine_error(error, ENGINE_INVALID, "%d threads are none", in->threads);
 	if (in->count > 0 &&
 		((slots && in->slots == NULL) || (versions && in->versions == NULL) ||
 		 (vectors && in->vectors == NULL) || (in->kind == JOB_GRAPH && in->rows == NULL)))
-	{
-		engine_error(error, ENGINE_INVALID, "a job of kind %d lacks its arrays", (int) in->kind);
-		return ENGINE_INVALID;
-	}
+		return engine_error(error, ENGINE_INVALID, "a job of kind %d lacks its arrays",
+							(int) in->kind);
 	return ENGINE_OK;
 }
 
@@ -149,18 +141,12 @@ job_check_kind(const EngineJob *in, const CudaMirror *mirror, EngineError *error
 
 	if (lists ? in->kind == JOB_SEEDS || in->kind == JOB_REPAIR
 			  : in->kind == JOB_CODEBOOK || in->kind == JOB_TRAIN)
-	{
-		engine_error(error, ENGINE_INVALID, "a job of kind %d is not for a mirror %s",
-					 (int) in->kind, lists ? "with lists" : "with a graph");
-		return ENGINE_INVALID;
-	}
+		return engine_error(error, ENGINE_INVALID, "a job of kind %d is not for a mirror %s",
+							(int) in->kind, lists ? "with lists" : "with a graph");
 	if (!lists && engine_job_links(in->kind) &&
 		(in->ef_construction < 4 || in->ef_construction > 1000))
-	{
-		engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000",
-					 in->ef_construction);
-		return ENGINE_INVALID;
-	}
+		return engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000",
+							in->ef_construction);
 	return ENGINE_OK;
 }
 
@@ -174,19 +160,14 @@ job_submit(CudaEngine *engine, const EngineJob *in, JobId *id, EngineError *erro
 	if (status != ENGINE_OK)
 		return status;
 	if (mirror == NULL || mirror->dropping)
-	{
-		engine_error(error, ENGINE_NOT_FOUND, "no mirror %llu", (unsigned long long) in->mirror);
-		return ENGINE_NOT_FOUND;
-	}
+		return engine_error(error, ENGINE_NOT_FOUND, "no mirror %llu",
+							(unsigned long long) in->mirror);
 	status = job_check_kind(in, mirror, error);
 	if (status != ENGINE_OK)
 		return status;
 	job = (CudaJob *) calloc(1, sizeof(*job));
 	if (job == NULL)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory");
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY, "out of memory");
 	job->in = *in;
 	job->shown_total = in->count;
 	job->mirror = mirror;
@@ -225,8 +206,7 @@ take_seeds(CudaEngine *engine, CudaJob *job)
 		job_counts(engine, &job->result_bytes, SEEDS_ROOM * sizeof(uint32_t));
 		return true;
 	}
-	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
-	return job_fail(job, ENGINE_NO_MEMORY);
+	return job_fail(job, engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory"));
 }
 
 /* Begin a job of a mirror with lists that has stages of its own. */
@@ -256,37 +236,29 @@ job_begin(CudaEngine *engine, CudaJob *job)
 	uint64_t end = (uint64_t) in->first_slot + in->count;
 
 	if (job->cancelled && in->kind != JOB_DROP)
-	{
-		engine_error(&job->error, ENGINE_CANCELLED, "the job was cancelled before it began");
-		return job_fail(job, ENGINE_CANCELLED);
-	}
+		return job_fail(job, engine_error(&job->error, ENGINE_CANCELLED,
+										  "the job was cancelled before it began"));
 	if (in->kind == JOB_APPEND)
 	{
 		if (in->first_slot < mirror->rows || end > ENGINE_MAX_SLOTS)
-		{
-			engine_error(&job->error, ENGINE_INVALID, "rows %u to %llu cannot be appended to %u",
-						 in->first_slot, (unsigned long long) end, mirror->rows);
-			return job_fail(job, ENGINE_INVALID);
-		}
+			return job_fail(job, engine_error(&job->error, ENGINE_INVALID,
+											  "rows %u to %llu cannot be appended to %u",
+											  in->first_slot, (unsigned long long) end,
+											  mirror->rows));
 		if (mirror_grow(engine, mirror, end, &job->error) != ENGINE_OK)
 			return job_fail(job, ENGINE_NO_MEMORY);
 		return end == mirror->rows || piece_gap(engine, job);
 	}
 	if (in->kind == JOB_SEEDS && in->count > SEEDS_ROOM)
-	{
-		engine_error(&job->error, ENGINE_INVALID, "%u seeds are more than %u", in->count,
-					 SEEDS_ROOM);
-		return job_fail(job, ENGINE_INVALID);
-	}
+		return job_fail(job, engine_error(&job->error, ENGINE_INVALID, "%u seeds are more than %u",
+										  in->count, SEEDS_ROOM));
 	if (in->kind == JOB_OVERWRITE || in->kind == JOB_DEAD ||
 		(in->kind == JOB_GRAPH && mirror->lists == NULL))
 		for (uint32_t i = 0; i < in->count; i++)
 			if (in->slots[i] >= mirror->rows)
-			{
-				engine_error(&job->error, ENGINE_INVALID, "slot %u is not below the %u published",
-							 in->slots[i], mirror->rows);
-				return job_fail(job, ENGINE_INVALID);
-			}
+				return job_fail(job, engine_error(&job->error, ENGINE_INVALID,
+												  "slot %u is not below the %u published",
+												  in->slots[i], mirror->rows));
 	if (mirror->lists != NULL)
 	{
 		EngineStatus status = job_begin_lists(engine, job);
@@ -582,10 +554,8 @@ run_stage(CudaEngine *engine, CudaJob *job)
 			return lists_train_stage(engine, job);
 		case STAGE_ROWS:
 			if (job->cancelled && job->in.kind == JOB_APPEND)
-			{
-				engine_error(&job->error, ENGINE_CANCELLED, "the job was cancelled");
-				return job_fail(job, ENGINE_CANCELLED);
-			}
+				return job_fail(job, engine_error(&job->error, ENGINE_CANCELLED,
+												  "the job was cancelled"));
 			return send_rows(engine, job);
 		case STAGE_STATES:
 			return append_states(job) || go_on(engine);

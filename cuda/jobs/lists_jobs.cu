@@ -173,11 +173,9 @@ begin_load(CudaEngine *engine, CudaJob *job, ListsWork *work)
 	for (uint32_t i = 0; i < in->count; i++)
 		if (in->slots[i] >= mirror->rows ||
 			(in->rows[i] >= mirror->lists->count && in->rows[i] != NO_SLOT))
-		{
-			engine_error(&job->error, ENGINE_INVALID, "slot %u or list %u is not below %u or %u",
-						 in->slots[i], in->rows[i], mirror->rows, mirror->lists->count);
-			return ENGINE_INVALID;
-		}
+			return engine_error(&job->error, ENGINE_INVALID,
+								"slot %u or list %u is not below %u or %u", in->slots[i],
+								in->rows[i], mirror->rows, mirror->lists->count);
 	work->slots = in->slots;
 	work->count = in->count;
 	work->most = load_rows(mirror->lists);
@@ -198,10 +196,7 @@ lists_link_begin(CudaEngine *engine, CudaJob *job)
 	EngineStatus status;
 
 	if (!lists->open)
-	{
-		engine_error(&job->error, ENGINE_INVALID, "the mirror has no centroids yet");
-		return ENGINE_INVALID;
-	}
+		return engine_error(&job->error, ENGINE_INVALID, "the mirror has no centroids yet");
 	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
 	job->lists = work = (ListsWork *) calloc(1, sizeof(*work));
 	if (work == NULL)

@@ -110,9 +110,8 @@ train_take_memory(CudaEngine *engine, CudaJob *job)
 		job_counts(engine, &job->result_bytes, fetched);
 		return ENGINE_OK;
 	}
-	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory for training from %u rows",
-				 train->count);
-	return ENGINE_NO_MEMORY;
+	return engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory for training from %u rows",
+						train->count);
 }
 
 EngineStatus
@@ -124,17 +123,11 @@ lists_train_begin(CudaEngine *engine, CudaJob *job)
 	EngineStatus status;
 
 	if (lists->received > 0 || live == 0)
-	{
-		engine_error(&job->error, ENGINE_INVALID,
-					 "the mirror has centroids already, or no rows to make them from");
-		return ENGINE_INVALID;
-	}
+		return engine_error(&job->error, ENGINE_INVALID,
+							"the mirror has centroids already, or no rows to make them from");
 	job->train = (ListsTrain *) calloc(1, sizeof(*job->train));
 	if (job->train == NULL)
-	{
-		engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
 	job->train->training.shape = lists->shape;
 	job->train->training.lists = lists->count;
 	job->train->training.rounds = job->in.rounds > 0 ? job->in.rounds : LISTS_TRAIN_ROUNDS;

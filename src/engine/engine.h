@@ -544,7 +544,8 @@ extern uint64_t cpu_engine_mirror_bytes(const MirrorSpec *spec);
 #define ENGINE_ENTRY_SYMBOL "gpuann_engine_ops"
 typedef const EngineOps *(*EngineEntry) (void);
 
-extern void engine_error(EngineError *error, EngineStatus status, const char *format,...)
+/* Fill *error, unless NULL. Returns the status. */
+extern EngineStatus engine_error(EngineError *error, EngineStatus status, const char *format,...)
 			__attribute__((format(printf, 3, 4)));
 
 /* Checks that engines share (limits.c). */

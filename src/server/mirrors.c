@@ -90,11 +90,9 @@ held_create(Server *server, const ChannelRequest *request, EngineError *error)
 
 	if (atomic_load(&server_mirror(server, request->mirror)->generation) !=
 		request->mirror_generation)
-	{
-		engine_error(error, ENGINE_NOT_FOUND, "mirror entry %u has moved on from generation %u",
-					 request->mirror, request->mirror_generation);
-		return ENGINE_NOT_FOUND;
-	}
+		return engine_error(error, ENGINE_NOT_FOUND,
+							"mirror entry %u has moved on from generation %u", request->mirror,
+							request->mirror_generation);
 	status = spec_check(&request->spec, error);
 	if (status != ENGINE_OK)
 		return status;

@@ -183,12 +183,9 @@ engine_open(Server *server, const EngineOps *ops, const ServerOptions *options, 
 	EngineStatus status;
 
 	if (ops == NULL || ops->abi_version != ENGINE_ABI_VERSION)
-	{
-		engine_error(error, ENGINE_UNSUPPORTED,
-					 "engine interface version %u is not this server's, %u",
-					 ops == NULL ? 0 : ops->abi_version, ENGINE_ABI_VERSION);
-		return ENGINE_UNSUPPORTED;
-	}
+		return engine_error(error, ENGINE_UNSUPPORTED,
+							"engine interface version %u is not this server's, %u",
+							ops == NULL ? 0 : ops->abi_version, ENGINE_ABI_VERSION);
 	status = ops->open(&config, &server->engine, error);
 	if (status == ENGINE_OK)
 		server->ops = ops;
@@ -205,22 +202,14 @@ library_open(Server *server, const ServerOptions *options, EngineError *error)
 	EngineEntry entry;
 
 	if (path == NULL || *path == '\0')
-	{
-		engine_error(error, ENGINE_UNSUPPORTED, "no engine library is named");
-		return ENGINE_UNSUPPORTED;
-	}
+		return engine_error(error, ENGINE_UNSUPPORTED, "no engine library is named");
 	library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (library == NULL)
-	{
-		engine_error(error, ENGINE_UNSUPPORTED, "could not load the engine library: %s", dlerror());
-		return ENGINE_UNSUPPORTED;
-	}
+		return engine_error(error, ENGINE_UNSUPPORTED, "could not load the engine library: %s",
+							dlerror());
 	symbol = dlsym(library, ENGINE_ENTRY_SYMBOL);
 	if (symbol == NULL)
-	{
-		engine_error(error, ENGINE_UNSUPPORTED, "\"%.150s\" is not an engine", path);
-		return ENGINE_UNSUPPORTED;
-	}
+		return engine_error(error, ENGINE_UNSUPPORTED, "\"%.150s\" is not an engine", path);
 	memcpy(&entry, &symbol, sizeof(entry));
 	return engine_open(server, entry(), options, error);
 }

@@ -64,22 +64,16 @@ check_arrays(const EngineJob *job, EngineError *error)
 		case JOB_REPAIR:
 		case JOB_TRAIN:
 			if (job->threads < 0)
-			{
-				engine_error(error, ENGINE_INVALID, "%d threads are none", job->threads);
-				return ENGINE_INVALID;
-			}
+				return engine_error(error, ENGINE_INVALID, "%d threads are none", job->threads);
 			return ENGINE_OK;
 		case JOB_DROP:
 			return ENGINE_OK;
 		default:
-			engine_error(error, ENGINE_INVALID, "no job is of kind %d", (int) job->kind);
-			return ENGINE_INVALID;
+			return engine_error(error, ENGINE_INVALID, "no job is of kind %d", (int) job->kind);
 	}
 	if (!complete && job->count > 0)
-	{
-		engine_error(error, ENGINE_INVALID, "a job of kind %d lacks its arrays", (int) job->kind);
-		return ENGINE_INVALID;
-	}
+		return engine_error(error, ENGINE_INVALID, "a job of kind %d lacks its arrays",
+							(int) job->kind);
 	return ENGINE_OK;
 }
 
@@ -91,18 +85,12 @@ check_kind(const EngineJob *job, SearchMethod method, EngineError *error)
 
 	if (lists ? job->kind == JOB_SEEDS || job->kind == JOB_REPAIR
 			  : job->kind == JOB_CODEBOOK || job->kind == JOB_TRAIN)
-	{
-		engine_error(error, ENGINE_INVALID, "a job of kind %d is not for a mirror %s",
-					 (int) job->kind, lists ? "with lists" : "with a graph");
-		return ENGINE_INVALID;
-	}
+		return engine_error(error, ENGINE_INVALID, "a job of kind %d is not for a mirror %s",
+							(int) job->kind, lists ? "with lists" : "with a graph");
 	if (!lists && engine_job_links(job->kind) &&
 		(job->ef_construction < 4 || job->ef_construction > 1000))
-	{
-		engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000",
-					 job->ef_construction);
-		return ENGINE_INVALID;
-	}
+		return engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000",
+							job->ef_construction);
 	return ENGINE_OK;
 }
 
@@ -124,10 +112,7 @@ jobs_submit(CpuEngine *engine, const EngineJob *in, JobId *id, EngineError *erro
 		return status;
 	job = calloc(1, sizeof(*job));
 	if (job == NULL)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory");
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY, "out of memory");
 	pthread_mutex_lock(&engine->lock);
 	entry = entry_find(engine, in->mirror);
 	if (entry == NULL)

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,15 +39,7 @@ layout_is_ours(const AreaHeader *header)
 		header->channels > AREA_MAX_CHANNELS)
 		return false;
 	area_layout(&ours, header->slots, header->channels);
-	return header->mirrors == ours.mirrors && header->total_bytes == ours.total_bytes &&
-		   header->words_offset == ours.words_offset &&
-		   header->payloads_offset == ours.payloads_offset &&
-		   header->payload_stride == ours.payload_stride &&
-		   header->mirrors_offset == ours.mirrors_offset &&
-		   header->mirror_stride == ours.mirror_stride &&
-		   header->channels_offset == ours.channels_offset &&
-		   header->channel_stride == ours.channel_stride &&
-		   header->channel_data_offset == ours.channel_data_offset &&
+	return memcmp(header, &ours, offsetof(AreaHeader, channel_data_bytes)) == 0 &&
 		   header->channel_data_bytes == ours.channel_data_bytes;
 }
 

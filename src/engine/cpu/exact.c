@@ -104,8 +104,9 @@ fast_distance_rejects(const ExactScan *scan, uint32_t slot)
 
 /* Add a published slot to the results if it is near enough. */
 void
-exact_consider(ExactScan *scan, uint32_t slot)
+exact_consider(void *context, uint32_t slot)
 {
+	ExactScan  *scan = context;
 	const EngineQuery *query = scan->query;
 	uint64_t	word = mirror_word(scan->mirror, slot);
 	SearchResult entry;
@@ -125,12 +126,6 @@ exact_consider(ExactScan *scan, uint32_t slot)
 		!engine_before(query->beyond_distance, query->beyond_slot, entry.distance, slot))
 		return;
 	(void) farthest_offer(scan->results, &scan->count, scan->room, entry);
-}
-
-void
-exact_visit(void *scan, uint32_t slot)
-{
-	exact_consider(scan, slot);
 }
 
 /*

@@ -96,10 +96,8 @@ train_take_memory(CudaEngine *engine, CudaJob *job)
 	size_t bytes = lists_learn_bytes(&train->training, train->count);
 	size_t fetched = fetched_floats(job) * sizeof(float);
 	EngineStatus status =
-		range_reserve(&engine->device.arena, &train->memory, PART_STATE, bytes, &job->error);
+		range_take(&engine->device.arena, &train->memory, PART_STATE, bytes, &job->error);
 
-	if (status == ENGINE_OK)
-		status = range_grow(&engine->device.arena, &train->memory, bytes, &job->error);
 	if (status != ENGINE_OK)
 		return status;
 	train->slots = (uint32_t *) malloc(train->count * sizeof(uint32_t));
@@ -148,8 +146,7 @@ lists_train_end(CudaEngine *engine, CudaJob *job)
 	if (train == NULL)
 		return;
 	lists_learn_end(train->learn);
-	if (train->memory.base != 0)
-		range_release(&engine->device.arena, &train->memory);
+	range_release(&engine->device.arena, &train->memory);
 	free(train->slots);
 	free(train);
 	job->train = NULL;

@@ -196,6 +196,18 @@ range_grow_host(Arena *arena, Range *range, uint64_t bytes, EngineError *error)
 	return grow_range(arena, range, &kind, more, error);
 }
 
+EngineStatus
+range_take(Arena *arena, Range *range, MemoryPart part, uint64_t bytes, EngineError *error)
+{
+	EngineStatus status = range_reserve(arena, range, part, bytes, error);
+
+	if (status == ENGINE_OK)
+		status = range_grow(arena, range, bytes, error);
+	if (status != ENGINE_OK)
+		range_release(arena, range);
+	return status;
+}
+
 /*
  * Whether the driver maps host memory of this location into a range: maps one
  * granule to find out, because containers may forbid what the device's

@@ -265,16 +265,6 @@ check_spec(const CudaDevice *device, const MirrorSpec *spec, EngineError *error)
 	return ENGINE_OK;
 }
 
-/* Reserve and map the memory of lists whose size does not depend on slots. */
-static EngineStatus
-reserve_fixed(CudaDevice *device, CudaLists *lists, EngineError *error)
-{
-	uint64_t bytes = lists_fixed_bytes(lists);
-	EngineStatus status = range_reserve(&device->arena, &lists->fixed, PART_GRAPH, bytes, error);
-
-	return status == ENGINE_OK ? range_grow(&device->arena, &lists->fixed, bytes, error) : status;
-}
-
 /* Reserve addresses for as many slots as the limit could hold. */
 static EngineStatus
 reserve_ranges(CudaDevice *device, CudaMirror *mirror, EngineError *error)
@@ -307,7 +297,8 @@ reserve_ranges(CudaDevice *device, CudaMirror *mirror, EngineError *error)
 		mirror->has_code_room = mirror->code_offsets != NULL;
 	}
 	if (status == ENGINE_OK && mirror->lists != NULL)
-		status = reserve_fixed(device, mirror->lists, error);
+		status = range_take(&device->arena, &mirror->lists->fixed, PART_GRAPH,
+							lists_fixed_bytes(mirror->lists), error);
 	if (status == ENGINE_OK && mirror->lists != NULL && !lists_clear_probes(device, mirror))
 		status = gpu_failed(&device->failure, error);
 	return status;
@@ -320,14 +311,11 @@ mirror_free(CudaDevice *device, CudaMirror *mirror)
 	RangeSize sizes[MIRROR_RANGES];
 
 	for (int i = 0, count = range_sizes(mirror, 0, sizes); i < count; i++)
-		if (sizes[i].range->base != 0)
-			range_release(&device->arena, sizes[i].range);
-	if (mirror->lists != NULL && mirror->lists->fixed.base != 0)
+		range_release(&device->arena, sizes[i].range);
+	if (mirror->lists != NULL)
 		range_release(&device->arena, &mirror->lists->fixed);
-	if (mirror->codes.base != 0)
-		range_release(&device->arena, &mirror->codes);
-	if (mirror->scales.base != 0)
-		range_release(&device->arena, &mirror->scales);
+	range_release(&device->arena, &mirror->codes);
+	range_release(&device->arena, &mirror->scales);
 	free(mirror->code_offsets);
 	if (mirror->changed != NULL)
 		GPU(&device->failure, cudaEventDestroy(mirror->changed));

@@ -12,6 +12,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "cuda/jobs/entry_points_job.h"
 #include "cuda/jobs/link_job.h"
@@ -20,6 +21,7 @@
 #include "cuda/query/mirror_room.h"
 
 #define STAGES_MAX 10
+#define LARGE_PAGE ((size_t) 2 << 20)
 /* slots that the owner goes through at once, for 0.3 ms: queries wait */
 #ifdef EMULATED
 #define SLICE 64u
@@ -82,6 +84,18 @@ job_counts(CudaEngine *engine, uint64_t *counted, uint64_t bytes)
 	engine->device.host_arrays += bytes;
 }
 
+void *
+job_allocate_result(size_t bytes, bool large)
+{
+	void *memory;
+
+	if (posix_memalign(&memory, LARGE_PAGE, bytes + 1) != 0)
+		return NULL;
+	if (large && bytes >= LARGE_PAGE)
+		(void) madvise(memory, bytes, MADV_HUGEPAGE);
+	return memory;
+}
+
 /* Stop counting a job's bytes of host memory. */
 static void
 discount(CudaEngine *engine, uint64_t *counted)
@@ -102,67 +116,29 @@ job_free(CudaEngine *engine, CudaJob *job)
 	link_end(engine, job);
 	lists_job_end(engine, job);
 	lists_train_end(engine, job);
-	link_free_result(job);
+	free((void *) job->link.slots);
+	free((void *) job->link.rows);
+	free((void *) job->link.linked);
+	free((void *) job->link.seeds);
+	free((void *) job->link.codes);
+	free((void *) job->link.floats);
 	discount(engine, &job->work_bytes);
 	discount(engine, &job->result_bytes);
 	free(job->seeds);
 	free(job);
 }
 
-/*
- * Check that a job brings what its kind needs; slots are checked when it runs.
- */
-static EngineStatus
-job_check_arrays(const EngineJob *in, EngineError *error)
-{
-	bool slots = in->kind != JOB_APPEND && in->kind != JOB_CODEBOOK && in->kind != JOB_DROP &&
-				 !engine_job_links(in->kind);
-	bool versions = in->kind == JOB_APPEND || in->kind == JOB_OVERWRITE || in->kind == JOB_DEAD;
-	bool vectors =
-		in->kind == JOB_APPEND || in->kind == JOB_OVERWRITE || in->kind == JOB_CODEBOOK;
-
-	if (in->kind < JOB_APPEND || in->kind > JOB_TRAIN)
-		return engine_error(error, ENGINE_INVALID, "no job is of kind %d", (int) in->kind);
-	if (engine_job_links(in->kind) && in->threads < 0)
-		return engine_error(error, ENGINE_INVALID, "%d threads are none", in->threads);
-	if (in->count > 0 &&
-		((slots && in->slots == NULL) || (versions && in->versions == NULL) ||
-		 (vectors && in->vectors == NULL) || (in->kind == JOB_GRAPH && in->rows == NULL)))
-		return engine_error(error, ENGINE_INVALID, "a job of kind %d lacks its arrays",
-							(int) in->kind);
-	return ENGINE_OK;
-}
-
-/* Check that a job is one for its mirror's method. */
-static EngineStatus
-job_check_kind(const EngineJob *in, const CudaMirror *mirror, EngineError *error)
-{
-	bool lists = mirror->lists != NULL;
-
-	if (lists ? in->kind == JOB_SEEDS || in->kind == JOB_REPAIR
-			  : in->kind == JOB_CODEBOOK || in->kind == JOB_TRAIN)
-		return engine_error(error, ENGINE_INVALID, "a job of kind %d is not for a mirror %s",
-							(int) in->kind, lists ? "with lists" : "with a graph");
-	if (!lists && engine_job_links(in->kind) &&
-		(in->ef_construction < 4 || in->ef_construction > 1000))
-		return engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000",
-							in->ef_construction);
-	return ENGINE_OK;
-}
-
 EngineStatus
 job_submit(CudaEngine *engine, const EngineJob *in, JobId *id, EngineError *error)
 {
 	CudaMirror *mirror = device_mirror(&engine->device, in->mirror);
-	EngineStatus status = job_check_arrays(in, error);
+	EngineStatus status;
 	CudaJob *job;
 
-	if (status != ENGINE_OK)
-		return status;
 	if (mirror == NULL || mirror->dropping)
 		return engine_error(error, ENGINE_NOT_FOUND, "no mirror %llu",
 							(unsigned long long) in->mirror);
-	status = job_check_kind(in, mirror, error);
+	status = engine_check_job(in, mirror->spec.method, error);
 	if (status != ENGINE_OK)
 		return status;
 	job = (CudaJob *) calloc(1, sizeof(*job));

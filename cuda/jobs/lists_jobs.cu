@@ -12,7 +12,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "cuda/jobs/lists_jobs.h"
 #include "cuda/jobs/lists_work.h"
@@ -24,7 +23,6 @@
 #endif
 #define PASS_ROWS_MIN 64u	  /* rows that memory must do for */
 #define BUSY_DIVISOR 8u	  /* of a pass, while queries are in flight */
-#define LARGE_PAGE ((size_t) 2 << 20)
 
 /* Lay out the memory of a link's passes of `rows` rows; at NULL: its size. */
 static size_t
@@ -60,13 +58,9 @@ take_pass_memory(CudaEngine *engine, CudaMirror *mirror, ListsWork *work, Engine
 	{
 		size_t bytes = lay_out_pass(work, lists, rows, (unsigned char *) 256);
 
-		status = range_reserve(&engine->device.arena, &work->memory, PART_STATE, bytes, error);
-		if (status == ENGINE_OK)
-			status = range_grow(&engine->device.arena, &work->memory, bytes, error);
+		status = range_take(&engine->device.arena, &work->memory, PART_STATE, bytes, error);
 		if (status == ENGINE_OK)
 			break;
-		if (work->memory.base != 0)
-			range_release(&engine->device.arena, &work->memory);
 		if (rows / 2 < PASS_ROWS_MIN)
 			return status;
 	}
@@ -114,22 +108,6 @@ lists_collect_slots(CudaEngine *engine, CudaJob *job, ListsWork *work)
 	return true;
 }
 
-/*
- * Memory of a large result, in large pages: to take it page by page costs more
- * than to fill it.
- */
-static void *
-allocate_result(size_t bytes)
-{
-	void *memory;
-
-	if (posix_memalign(&memory, LARGE_PAGE, bytes + 1) != 0)
-		return NULL;
-	if (bytes >= LARGE_PAGE)
-		(void) madvise(memory, bytes, MADV_HUGEPAGE);
-	return memory;
-}
-
 /* Begin a link: its slots, result and memory. */
 static EngineStatus
 begin_link(CudaEngine *engine, CudaJob *job, ListsWork *work)
@@ -141,8 +119,9 @@ begin_link(CudaEngine *engine, CudaJob *job, ListsWork *work)
 		return ENGINE_NO_MEMORY;
 	job->shown_total = work->count;
 	job->link.code_bytes = (uint32_t) code_bytes;
-	work->numbers = (uint32_t *) allocate_result(work->count * sizeof(uint32_t));
-	work->codes = (unsigned char *) allocate_result(work->count * code_bytes);
+	work->numbers = 
+		(uint32_t *) job_allocate_result(work->count * sizeof(uint32_t), true);
+	work->codes = (unsigned char *) job_allocate_result(work->count * code_bytes, true);
 	job->link.rows = work->numbers;
 	job->link.codes = work->codes;
 	job->link.linked = (uint64_t *) calloc((size_t) work->count / 64 + 1, sizeof(uint64_t));
@@ -227,8 +206,7 @@ lists_job_end(CudaEngine *engine, CudaJob *job)
 	if (work == NULL)
 		return;
 	pieces_let_go(engine, work->fetches);
-	if (work->memory.base != 0)
-		range_release(&engine->device.arena, &work->memory);
+	range_release(&engine->device.arena, &work->memory);
 	if (!work->links)
 		free(work->numbers);
 	free(work->places);

@@ -551,6 +551,8 @@ extern EngineStatus engine_error(EngineError *error, EngineStatus status, const 
 /* Checks that engines share (limits.c). */
 extern EngineStatus engine_check_spec(const MirrorSpec *spec, EngineError *error);
 extern EngineStatus engine_check_lists(uint32_t lists, uint32_t count, EngineError *error);
+extern EngineStatus engine_check_job(const EngineJob *job, SearchMethod method,
+									 EngineError *error);
 extern EngineStatus engine_check_query(const EngineQuery *query, SearchMethod method,
 									   EngineError *error);
 

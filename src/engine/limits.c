@@ -1,7 +1,7 @@
 /*
  * limits.c
- *		Limits that every engine checks: mirror specifications and query
- *		arguments.
+ *		Limits that every engine checks: mirror specifications, arguments of
+ *		jobs and of queries.
  */
 #include "engine/engine.h"
 
@@ -62,6 +62,48 @@ engine_check_lists(uint32_t lists, uint32_t count, EngineError *error)
 		return ENGINE_OK;
 	return engine_error(error, ENGINE_INVALID,
 						"counts of %u lists are asked for of a mirror with %u", count, lists);
+}
+
+/* Check that a job brings the arrays that its kind needs. */
+static EngineStatus
+check_arrays(const EngineJob *job, EngineError *error)
+{
+	JobKind		kind = job->kind;
+	bool		slots = kind != JOB_APPEND && kind != JOB_CODEBOOK && kind != JOB_DROP &&
+				!engine_job_links(kind);
+	bool		versions = kind == JOB_APPEND || kind == JOB_OVERWRITE || kind == JOB_DEAD;
+	bool		vectors = kind == JOB_APPEND || kind == JOB_OVERWRITE || kind == JOB_CODEBOOK;
+
+	if (job->count > 0 &&
+		((slots && job->slots == NULL) || (versions && job->versions == NULL) ||
+		 (vectors && job->vectors == NULL) || (kind == JOB_GRAPH && job->rows == NULL)))
+		return engine_error(error, ENGINE_INVALID, "a job of kind %d lacks its arrays",
+							(int) kind);
+	return ENGINE_OK;
+}
+
+/*
+ * Check a job's arguments; method is its mirror's. Slots are checked when it
+ * runs.
+ */
+EngineStatus
+engine_check_job(const EngineJob *job, SearchMethod method, EngineError *error)
+{
+	bool		lists = method == METHOD_IVFPQ;
+	bool		links = engine_job_links(job->kind);
+
+	if (job->kind < JOB_APPEND || job->kind > JOB_TRAIN)
+		return engine_error(error, ENGINE_INVALID, "no job is of kind %d", (int) job->kind);
+	if (lists ? job->kind == JOB_SEEDS || job->kind == JOB_REPAIR
+			  : job->kind == JOB_CODEBOOK || job->kind == JOB_TRAIN)
+		return engine_error(error, ENGINE_INVALID, "a job of kind %d is not for a mirror %s",
+							(int) job->kind, lists ? "with lists" : "with a graph");
+	if (links && job->threads < 0)
+		return engine_error(error, ENGINE_INVALID, "%d threads are none", job->threads);
+	if (!lists && links && (job->ef_construction < 4 || job->ef_construction > 1000))
+		return engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000",
+							job->ef_construction);
+	return check_arrays(job, error);
 }
 
 /* Check a query's arguments; method is its mirror's. */

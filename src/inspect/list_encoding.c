@@ -154,13 +154,13 @@ mine_sets(const ListCodes *codes, uint64 seed, ListEncoding *encoding)
 	uint32		parts = codes->lists->parts;
 	unsigned char *sample = palloc((Size) COOC_MINED_BLOCKS * QUANTIZER_BLOCK * parts);
 	CoocMining	mining = {.codes = sample, .stride = parts, .parts = parts, .seed = seed,
-						  .choice = COOC_COVER, .rows = sample_codes(codes, sample)};
+						  .rows = sample_codes(codes, sample)};
 	CoocSets   *sets = mine_interruptibly(&mining);
 
 	encoding->sets = sets->count;
 	if (sets->count > 0)
 	{
-		CoocGain	gain = cooc_gain(sets, sample, parts, mining.rows, false);
+		CoocGain	gain = cooc_gain(sets, sample, parts, mining.rows);
 
 		gain.rows = codes->count;
 		encoding->pays = cooc_takes(COOC_AUTO, parts) && cooc_pays(&gain);
@@ -181,7 +181,7 @@ count_words(const ListCodes *codes, CoocSets *sets, ListEncoding *encoding)
 
 			CHECK_FOR_INTERRUPTS();
 			encoding->padded += cooc_gain(sets, codes->codes + first * sets->parts,
-										  sets->parts, rows, false).padded;
+										  sets->parts, rows).padded;
 		}
 	}
 	PG_FINALLY();

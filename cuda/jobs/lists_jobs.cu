@@ -16,6 +16,11 @@
 #include "cuda/jobs/lists_jobs.h"
 #include "cuda/jobs/lists_work.h"
 
+extern "C"
+{
+#include "engine/select.h"
+}
+
 #ifdef EMULATED
 #define PASS_ROWS 700u /* so that tests have several passes */
 #else
@@ -69,15 +74,6 @@ take_pass_memory(CudaEngine *engine, CudaMirror *mirror, ListsWork *work, Engine
 	return ENGINE_OK;
 }
 
-static int
-lists_compare_slots(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *) a;
-	uint32_t y = *(const uint32_t *) b;
-
-	return x < y ? -1 : x > y;
-}
-
 /* The pending slots among those named, or all; ascending. False: no memory. */
 static bool
 lists_collect_slots(CudaEngine *engine, CudaJob *job, ListsWork *work)
@@ -100,7 +96,7 @@ lists_collect_slots(CudaEngine *engine, CudaJob *job, ListsWork *work)
 		if (named[i] < mirror->rows && (mirror->states[named[i]] & SLOT_PENDING))
 			slots[count++] = named[i];
 	if (named != NULL)
-		qsort(slots, count, sizeof(uint32_t), lists_compare_slots);
+		qsort(slots, count, sizeof(uint32_t), compare_numbers);
 	for (uint32_t i = 0; i < count; i++)
 		if (i == 0 || slots[i] != slots[i - 1])
 			slots[kept++] = slots[i];

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 
 #include "engine/bits.h"
+#include "engine/select.h"
 #include "engine/cpu/lists.h"
 
 #define CHUNK_BYTES			((size_t) 4 << 20)	/* most bytes of a chunk, if it has more than 64
@@ -689,15 +690,6 @@ collect_slot(void *context, uint32_t slot)
 	collected->slots[collected->count++] = slot;
 }
 
-static int
-compare_pending_slots(const void *left, const void *right)
-{
-	uint32_t	a = *(const uint32_t *) left;
-	uint32_t	b = *(const uint32_t *) right;
-
-	return a < b ? -1 : a > b;
-}
-
 /* Collect pending slots, ascending, each once. */
 uint32_t *
 mirror_collect_pending(const Mirror *mirror, const uint32_t *slots, uint32_t nslots, uint32_t rows,
@@ -718,7 +710,7 @@ mirror_collect_pending(const Mirror *mirror, const uint32_t *slots, uint32_t nsl
 	for (uint32_t i = 0; i < nslots; i++)
 		if (slots[i] < rows && (mirror_word(mirror, slots[i]) & WORD_PENDING))
 			collect_slot(&collected, slots[i]);
-	qsort(collected.slots, collected.count, sizeof(uint32_t), compare_pending_slots);
+	qsort(collected.slots, collected.count, sizeof(uint32_t), compare_numbers);
 	for (uint32_t i = 0; i < collected.count; i++)
 		if (i == 0 || collected.slots[i] != collected.slots[i - 1])
 			collected.slots[kept++] = collected.slots[i];

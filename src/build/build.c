@@ -724,7 +724,7 @@ link_rest(BuildState *build)
 	 * worker that links the index's previous file may hold the lock until this
 	 * transaction ends.
 	 */
-	link_pending_telling(build->index, index_format(build->index), build_progress);
+	link_pending(build->index, index_format(build->index), build_progress);
 	build_progress(build->unlinked);
 }
 

@@ -89,12 +89,8 @@ search_differences(void *context, const uint32_t *slots, uint32_t count, double 
 	}
 }
 
-/*
- * Graph search for the live slots nearest to a slot by the metric, or by
- * Euclidean distance.
- */
-static uint32
-graph_edits_run_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike, Candidate *candidates)
+uint32
+graph_edits_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike, Candidate *candidates)
 {
 	GraphAccess access = {.context = edits,
 						  .row = search_row,
@@ -123,24 +119,9 @@ graph_edits_run_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike, Ca
 				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory while linking rows")));
 	found = Min(answer.count, ROW_EDITS_FOUND(ef));
 	for (uint32 i = 0; i < found; i++)
-	{
-		candidates[i].distance = answer.results[i].distance;
-		candidates[i].slot = answer.results[i].slot;
-		candidates[i].index = answer.results[i].slot;
-	}
+		candidates[i] = (Candidate) {
+			answer.results[i].distance, answer.results[i].slot, answer.results[i].slot};
 	return found;
-}
-
-uint32
-graph_edits_search(GraphEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
-{
-	return graph_edits_run_search(edits, slot, ef, false, candidates);
-}
-
-uint32
-graph_edits_search_alike(GraphEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
-{
-	return graph_edits_run_search(edits, slot, ef, true, candidates);
 }
 
 /* ---- choosing ---- */

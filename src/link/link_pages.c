@@ -146,7 +146,7 @@ link_row(PageLinkBatch *batch, uint32 i)
 	uint32		kept;
 
 	link_pause();
-	count = graph_edits_search(edits, slot, ef, candidates);
+	count = graph_edits_search(edits, slot, ef, false, candidates);
 	mates.equal_distance = graph_edits_distance(edits, slot, slot);
 	/*
 	 * Rows of the batch that are farther than the search's results would be

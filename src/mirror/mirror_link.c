@@ -323,7 +323,7 @@ begin_pass(const MirrorSlice *slice)
 	slice->progress->seeds_sum = 0; /* the engine will choose some */
 	before = MemoryContextSwitchTo(work.memory);
 	work.opened_ms = monotonic_ms();
-	link_collect(slice->index, slice->format, 0, &work.pass);
+	link_collect(slice->index, slice->format, PG_UINT64_MAX, 0, &work.pass);
 	work.todo = palloc(sizeof(uint32));
 	shuffle_todo(0);
 	MemoryContextSwitchTo(before);

@@ -322,8 +322,7 @@ batch_submit(Server *server, uint32_t entry)
 	PROTOCOL_STEP(SERVER_SUBMITS);
 	status = server->ops->submit(server->engine, server->gathered, count, &error);
 	PROTOCOL_STEP(SERVER_SUBMITTED);
-	if (status == ENGINE_FAILED)
-		server_fail(server, &error);
+	fail_if_failed(server, status, &error);
 	if (status != ENGINE_OK)
 		engine_work_end(server, entry);
 	if (status == ENGINE_BUSY)
@@ -426,8 +425,7 @@ query_done(Server *server, EngineQuery *query)
 	Ticket	   *ticket = query->user;
 	Batch	   *batch;
 
-	if (query->status == ENGINE_FAILED)
-		server_fail(server, &query->error);
+	fail_if_failed(server, query->status, &query->error);
 	server->queries_in_flight--;
 	server->queries_done++;
 	if (ticket->of_channel)
@@ -464,8 +462,7 @@ queries_poll(Server *server)
 		EngineStatus status =
 			server->ops->poll(server->engine, completed, POLL_ROOM, &count, &error);
 
-		if (status == ENGINE_FAILED)
-			server_fail(server, &error);
+		fail_if_failed(server, status, &error);
 		if (status != ENGINE_OK)
 			return worked;
 		if (server->lone_in_flight)

@@ -72,8 +72,7 @@ list_counts_take(Server *server, HeldMirror *mirror, uint32_t entry, EngineError
 		return engine_error(error, ENGINE_UNSUPPORTED, "probes of the mirror are not counted");
 	status = server->ops->list_probes(server->engine, mirror->id, server->probes,
 									  mirror->spec.lists.lists, error);
-	if (status == ENGINE_FAILED)
-		server_fail(server, error);
+	fail_if_failed(server, status, error);
 	if (status != ENGINE_OK)
 		return status;
 	/*

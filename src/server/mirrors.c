@@ -140,8 +140,7 @@ drop_advance(Server *server, Drop *drop)
 		EngineJob	job = {.kind = JOB_DROP, .mirror = drop->mirror};
 
 		status = server->ops->job_submit(server->engine, &job, &drop->job, &error);
-		if (status == ENGINE_FAILED)
-			server_fail(server, &error);
+		fail_if_failed(server, status, &error);
 		if (status != ENGINE_OK)
 			drop->job = 0;
 		if (status == ENGINE_BUSY)
@@ -218,8 +217,7 @@ held_publish(Server *server, uint32_t entry, MirrorId id)
 	if (mirror->id != id || atomic_load(&shared->generation) != mirror->generation)
 		return;
 	status = server->ops->mirror_info(server->engine, id, &info, &error);
-	if (status == ENGINE_FAILED)
-		server_fail(server, &error);
+	fail_if_failed(server, status, &error);
 	if (status != ENGINE_OK)
 		return;
 	mirror->rows = info.rows;

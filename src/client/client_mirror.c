@@ -71,12 +71,9 @@ recall_index(Relation index)
 
 	if (remembered == NULL)
 	{
-		HASHCTL		info;
+		HASHCTL		info = {
+			.keysize = sizeof(Oid), .entrysize = sizeof(Remembered), .hcxt = TopMemoryContext};
 
-		memset(&info, 0, sizeof(info));
-		info.keysize = sizeof(Oid);
-		info.entrysize = sizeof(Remembered);
-		info.hcxt = TopMemoryContext;
 		remembered =
 			hash_create("gpuann mirrors met", 64, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 		CacheRegisterRelcacheCallback(forget_index, (Datum) 0);

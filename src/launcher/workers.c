@@ -71,12 +71,9 @@ workers_begin_round(void)
 	}
 	if (database_table == NULL)
 	{
-		HASHCTL		info;
+		HASHCTL		info = {
+			.keysize = sizeof(Oid), .entrysize = sizeof(DatabaseRecord), .hcxt = TopMemoryContext};
 
-		memset(&info, 0, sizeof(info));
-		info.keysize = sizeof(Oid);
-		info.entrysize = sizeof(DatabaseRecord);
-		info.hcxt = TopMemoryContext;
 		database_table = hash_create("gpuann databases served", 64, &info,
 									 HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	}

@@ -210,11 +210,7 @@ reader_help(void)
 		CHECK_FOR_INTERRUPTS();
 		ending = reader_slice_safely(memory);
 		if (ending == SLICE_LATER)
-		{
-			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOCKED_MS,
-							 shmem_wait_event(SHMEM_WAIT_WORKER));
-			ResetLatch(MyLatch);
-		}
+			shmem_sleep(LOCKED_MS, SHMEM_WAIT_WORKER);
 		else if (ending != SLICE_IDLE && ending != SLICE_MORE)
 		{
 			load_share_fail(&reader, ending);

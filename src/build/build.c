@@ -671,14 +671,15 @@ plan_format(BuildState *build, bool served)
 static void
 init_build(BuildState *build, Relation heap, Relation index, double expected_rows, uint64 nonce)
 {
-	memset(build, 0, sizeof(*build));
-	build->heap = heap;
-	build->index = index;
-	build->expected_rows = expected_rows;
-	build->nonce = nonce;
-	build->free_head = NO_SLOT;
-	build->least_norm = GPUANN_NO_LEAST_NORM;
-	build->most_norm = GPUANN_NO_MOST_NORM;
+	*build = (BuildState) {
+		.heap = heap,
+		.index = index,
+		.expected_rows = expected_rows,
+		.nonce = nonce,
+		.free_head = NO_SLOT,
+		.least_norm = GPUANN_NO_LEAST_NORM,
+		.most_norm = GPUANN_NO_MOST_NORM,
+	};
 }
 
 /*

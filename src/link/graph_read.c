@@ -106,14 +106,15 @@ graph_edits_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike, Candid
 
 	if (edits->nseeds == 0)
 		return 0;
-	memset(&query, 0, sizeof(query));
-	query.ef = ef;
-	query.seeds = edits->seeds;
-	query.nseeds = Min(edits->nseeds, ENGINE_SEEDS_TRIED);
-	query.max_equal = Min(PRUNE_MAX_EQUAL(edits->format->degree), SEARCH_MAX_EQUAL);
-	query.salt = slot;
-	query.all_expanded = true;
-	query.equal_distance = graph_edits_distance(edits, slot, slot);
+	query = (GraphQuery) {
+		.ef = ef,
+		.seeds = edits->seeds,
+		.nseeds = Min(edits->nseeds, ENGINE_SEEDS_TRIED),
+		.max_equal = Min(PRUNE_MAX_EQUAL(edits->format->degree), SEARCH_MAX_EQUAL),
+		.salt = slot,
+		.all_expanded = true,
+		.equal_distance = graph_edits_distance(edits, slot, slot),
+	};
 	if (graph_search(&access, &query, edits->scratch, &answer) != ENGINE_OK)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory while linking rows")));

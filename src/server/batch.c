@@ -50,16 +50,17 @@ query_fill(const HeldMirror *mirror, const QueryRequest *request, uint32_t max_k
 		engine_error(error, ENGINE_INVALID, "the bound of the search is invalid");
 	else
 	{
-		memset(query, 0, sizeof(*query));
-		query->mirror = mirror->id;
-		query->method = (SearchMethod) request->method;
-		query->k = request->k;
-		query->ef = request->method == METHOD_GRAPH ? request->ef : 1;
-		query->probes = request->probes;
-		query->rerank = request->rerank;
-		query->has_beyond = request->has_beyond == 1;
-		query->beyond_distance = request->beyond_distance;
-		query->beyond_slot = request->beyond_slot;
+		*query = (EngineQuery) {
+			.mirror = mirror->id,
+			.method = (SearchMethod) request->method,
+			.k = request->k,
+			.ef = request->method == METHOD_GRAPH ? request->ef : 1,
+			.probes = request->probes,
+			.rerank = request->rerank,
+			.has_beyond = request->has_beyond == 1,
+			.beyond_distance = request->beyond_distance,
+			.beyond_slot = request->beyond_slot,
+		};
 		return ENGINE_OK;
 	}
 	return ENGINE_INVALID;

@@ -320,14 +320,15 @@ cpu_mirror_info(Engine *handle, MirrorId id, MirrorInfo *info, EngineError *erro
 	if (entry == NULL)
 		return ENGINE_NOT_FOUND;
 	mirror = entry->mirror;
-	memset(info, 0, sizeof(*info));
-	info->position = atomic_load(&mirror->position);
-	info->rows = atomic_load(&mirror->rows);
-	info->linked = atomic_load(&mirror->linked);
-	info->pending = atomic_load(&mirror->pending);
-	info->dead = atomic_load(&mirror->dead);
-	info->seeds = atomic_load(&mirror->nseeds);
-	info->bytes = mirror_bytes(mirror);
+	*info = (MirrorInfo) {
+		.position = atomic_load(&mirror->position),
+		.rows = atomic_load(&mirror->rows),
+		.linked = atomic_load(&mirror->linked),
+		.pending = atomic_load(&mirror->pending),
+		.dead = atomic_load(&mirror->dead),
+		.seeds = atomic_load(&mirror->nseeds),
+		.bytes = mirror_bytes(mirror),
+	};
 	pthread_mutex_unlock(&engine->lock);
 	return ENGINE_OK;
 }

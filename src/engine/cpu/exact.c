@@ -43,14 +43,15 @@ exact_begin(ExactScan *scan, const QueryTask *task, SearchResult *results, uint3
 {
 	uint32_t	dims = task->entry->mirror->spec.dims;
 
-	memset(scan, 0, sizeof(*scan));
-	scan->mirror = task->entry->mirror;
-	scan->query = &task->in;
-	scan->wide = task->wide;
-	scan->results = results;
-	scan->room = room;
-	scan->relative = fast_error_relative(dims);
-	scan->absolute = fast_error_absolute(dims);
+	*scan = (ExactScan) {
+		.mirror = task->entry->mirror,
+		.query = &task->in,
+		.wide = task->wide,
+		.results = results,
+		.room = room,
+		.relative = fast_error_relative(dims),
+		.absolute = fast_error_absolute(dims),
+	};
 }
 
 /*

@@ -10,7 +10,7 @@
  * that of one list for one query; the best of five.
  */
 #include "program.h"
-#include "engine/quantizer/cooc.h"
+#include "cooc_sorted.h"
 #include "engine/quantizer/random.h"
 #include "engine/quantizer/sums.h"
 
@@ -138,13 +138,12 @@ measure(uint32_t rows, uint32_t parts, double noise)
 {
 	Forms		forms = {.rows = rows, .parts = parts};
 	unsigned char *codes = need(make_codes(rows, parts, noise));
-	CoocMining	mining = {.codes = codes, .stride = parts, .rows = rows, .parts = parts, .seed = 1,
-						  .choice = COOC_COVER};
+	CoocMining	mining = {.codes = codes, .stride = parts, .rows = rows, .parts = parts, .seed = 1};
 	double		begin = seconds();
 	CoocSets   *sets = need(cooc_mine(&mining));
 	double		mined = seconds() - begin;
-	CoocGain	gain = cooc_gain(sets, codes, parts, rows, false);
-	CoocGain	sorted = cooc_gain(sets, codes, parts, rows, true);
+	CoocGain	gain = cooc_gain(sets, codes, parts, rows);
+	CoocGain	sorted = cooc_sorted_gain(sets, codes, parts, rows);
 	uint16_t   *table = need(malloc(parts * 256 * sizeof(uint16_t)));
 	uint64_t	random = 5;
 	double		encoded;

@@ -11,9 +11,10 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
+use Time::HiRes;
 
 my $dims = 8;
-my $node = server_node('main');
+my $node = server_node('main', conf => [ 'gpuann.save_interval = 1' ]);
 my $file = $node->data_dir . '/pg_stat/gpuann.stat';
 
 make_data($node, 1000, $dims);
@@ -28,6 +29,21 @@ cmp_ok(figure($node, 'scans'), '>=', $scans, 'counters survive a restart');
 cmp_ok(figure($node, 'server_answers'), '>=', $answers, 'of every kind');
 ok(await('the mirror is loaded', sub { figure($node, 'state') eq 'ready' }), 'the mirror comes back without a question');
 is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), 'and right');
+
+# What has not changed is not written again.
+sub written { return (Time::HiRes::stat($file))[9] }
+my $unchanged = 0;
+foreach (1 .. 5)
+{
+	my $before = written();
+	sleep(3);
+	$unchanged = $before == written();
+	last if $unchanged;
+}
+ok($unchanged, 'a file that would say the same is not written');
+my $before = written();
+by_server($node);
+ok(await('the file is written', sub { written() > $before }), 'one that would say something else is');
 
 # Damaged, then missing.
 $node->stop;

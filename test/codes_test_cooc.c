@@ -117,10 +117,10 @@ make_codes(uint32_t rows, uint32_t parts, uint32_t groups, double noise)
 }
 
 static CoocSets *
-mine(const unsigned char *codes, uint32_t rows, uint32_t parts, uint32_t most, CoocChoice choice)
+mine(const unsigned char *codes, uint32_t rows, uint32_t parts, uint32_t most)
 {
 	CoocMining	mining = {.codes = codes, .stride = parts, .rows = rows, .parts = parts,
-						  .most = most, .seed = 7, .choice = choice};
+						  .most = most, .seed = 7};
 
 	return cooc_mine(&mining);
 }
@@ -167,20 +167,19 @@ static void
 test_rows(void)
 {
 	for (uint32_t i = 0; i < KINDS_OF_PARTS; i++)
-		for (int choice = COOC_COVER; choice <= COOC_FREQUENT; choice++)
-			for (int world = 0; world < 4; world++)
-			{
-				uint32_t	rows = 700;
-				unsigned char *codes =
-					make_codes(rows, all_parts[i], 20 * (uint32_t) world, .05 * world);
-				CoocSets   *sets = mine(codes, rows, all_parts[i], 0, (CoocChoice) choice);
+		for (int world = 0; world < 4; world++)
+		{
+			uint32_t	rows = 700;
+			unsigned char *codes =
+				make_codes(rows, all_parts[i], 20 * (uint32_t) world, .05 * world);
+			CoocSets   *sets = mine(codes, rows, all_parts[i], 0);
 
-				CHECK(sets != NULL && sets->count <= COOC_SETS);
-				if (sets != NULL)
-					check_rows(sets, codes, rows, UINT16_MAX);
-				free(sets);
-				free(codes);
-			}
+			CHECK(sets != NULL && sets->count <= COOC_SETS);
+			if (sets != NULL)
+				check_rows(sets, codes, rows, UINT16_MAX);
+			free(sets);
+			free(codes);
+		}
 	report("co-occurrence codes decode to their rows, and sums are equal to the bit");
 }
 
@@ -201,13 +200,13 @@ test_planted(void)
 		uint32_t	parts = all_parts[i];
 		uint32_t	rows = 6000;
 		unsigned char *codes = make_codes(rows, parts, 0, 0);
-		CoocSets   *none = mine(codes, rows, parts, 0, COOC_COVER);
+		CoocSets   *none = mine(codes, rows, parts, 0);
 		CoocSets   *found[2];
 		CoocSet		planted[4];
 		CoocGain	gain;
 
 		CHECK(none != NULL && none->count == 0);
-		gain = cooc_gain(none, codes, parts, rows, false);
+		gain = cooc_gain(none, codes, parts, rows);
 		CHECK(gain.gain == 0 && gain.words == (uint64_t) rows * parts && !cooc_pays(&gain));
 		for (uint32_t set = 0; set < 4; set++)
 		{
@@ -222,7 +221,7 @@ test_planted(void)
 		}
 		for (int turn = 0; turn < 2; turn++)
 		{
-			found[turn] = mine(codes, rows, parts, 0, COOC_COVER);
+			found[turn] = mine(codes, rows, parts, 0);
 			CHECK(found[turn] != NULL && found[turn]->count >= 4);
 			for (uint32_t set = 0; found[turn] != NULL && set < 4; set++)
 				CHECK(has_set(found[turn], &planted[set]));
@@ -242,27 +241,20 @@ test_gate(void)
 {
 	unsigned char *near = make_codes(8000, 16, 40, .03);
 	unsigned char *loose = make_codes(8000, 16, 40, .6);
-	CoocSets   *of_near = mine(near, 8000, 16, 0, COOC_COVER);
-	CoocSets   *frequent = mine(near, 8000, 16, 0, COOC_FREQUENT);
-	CoocSets   *of_loose = mine(loose, 8000, 16, 0, COOC_COVER);
-	CoocGain	gain = cooc_gain(of_near, near, 16, 8000, false);
-	CoocGain	sorted = cooc_gain(of_near, near, 16, 8000, true);
-	CoocGain	overlapping = cooc_gain(frequent, near, 16, 8000, false);
-	CoocGain	other = cooc_gain(of_loose, loose, 16, 8000, false);
+	CoocSets   *of_near = mine(near, 8000, 16, 0);
+	CoocSets   *of_loose = mine(loose, 8000, 16, 0);
+	CoocGain	gain = cooc_gain(of_near, near, 16, 8000);
+	CoocGain	other = cooc_gain(of_loose, loose, 16, 8000);
 
-	printf("# near-duplicates: %.2f of words saved, %.2f after padding, %.2f sorted; "
-		   "by frequency %.2f; loose groups %.2f\n",
-		   1 - (double) gain.words / (8000 * 16), gain.gain, sorted.gain, overlapping.gain,
-		   other.gain);
-	CHECK(cooc_pays(&gain) && sorted.gain >= gain.gain && gain.gain > overlapping.gain);
-	CHECK(sorted.words == gain.words && sorted.padded >= sorted.words);
+	printf("# near-duplicates: %.2f of words saved, %.2f after padding; loose groups %.2f\n",
+		   1 - (double) gain.words / (8000 * 16), gain.gain, other.gain);
+	CHECK(cooc_pays(&gain) && gain.padded >= gain.words);
 	CHECK(!cooc_pays(&other));
-	gain = cooc_gain(of_near, near, 16, 3999, false);
+	gain = cooc_gain(of_near, near, 16, 3999);
 	CHECK(!cooc_pays(&gain));
 	free(near);
 	free(loose);
 	free(of_near);
-	free(frequent);
 	free(of_loose);
 	report("the gate opens for near-duplicates and stays closed for loose groups and short lists");
 }
@@ -272,12 +264,12 @@ test_samples(void)
 {
 	uint32_t	rows = 80000;
 	unsigned char *codes = make_codes(rows, 16, 30, .1);
-	CoocSets   *sets = mine(codes, rows, 16, 700, COOC_COVER);
+	CoocSets   *sets = mine(codes, rows, 16, 700);
 	CoocGain	gain;
 
 	CHECK(sets != NULL && sets->count > 100 && sets->count <= 700);
-	gain = cooc_gain(sets, codes, 16, rows, true);
-	CHECK(gain.gain > .3);
+	gain = cooc_gain(sets, codes, 16, rows);
+	CHECK(1 - (double) gain.words / (rows * 16.0) > .3);
 	free(sets);
 	free(codes);
 	report("sets of a sample serve a list of many rows");
@@ -298,7 +290,7 @@ test_stop(void)
 	unsigned char *codes = make_codes(3000, 16, 30, .1);
 	uint32_t	left = 0;
 	CoocMining	mining = {.codes = codes, .stride = 16, .rows = 3000, .parts = 16, .seed = 7,
-						  .choice = COOC_COVER, .stop = give_up, .context = &left};
+						  .stop = give_up, .context = &left};
 	CoocSets   *sets = cooc_mine(&mining);
 
 	CHECK(sets != NULL && sets->count > 100);

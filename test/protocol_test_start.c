@@ -78,6 +78,9 @@ broken_area_is_refused(void)
 	world->area->channel_stride += 64;
 	expect_refusal(world, "another stride");
 	*world->area = good;
+	world->area->list_counts_offset += 64;
+	expect_refusal(world, "counts of lists elsewhere");
+	*world->area = good;
 	world->area->channels++;
 	expect_refusal(world, "more channels than there is room for");
 	*world->area = good;

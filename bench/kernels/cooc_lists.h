@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cooc_scan.cuh"
+#include "../cooc_sorted.h"
 
 typedef std::vector<std::vector<unsigned char>> ListsOfCodes; /* SCAN_PARTS bytes a code */
 
@@ -111,15 +112,14 @@ make_scan_list(const std::vector<unsigned char> &codes, uint32_t number, ScanLis
 	mining.rows = rows;
 	mining.parts = SCAN_PARTS;
 	mining.seed = number + 1;
-	mining.choice = COOC_COVER;
 	list->sets = cooc_mine(&mining);
 	if (list->sets == NULL)
 	{
 		fprintf(stderr, "out of memory\n");
 		exit(1);
 	}
-	list->gain = cooc_gain(list->sets, codes.data(), SCAN_PARTS, rows, false);
-	list->sorted = cooc_gain(list->sets, codes.data(), SCAN_PARTS, rows, true);
+	list->gain = cooc_gain(list->sets, codes.data(), SCAN_PARTS, rows);
+	list->sorted = cooc_sorted_gain(list->sets, codes.data(), SCAN_PARTS, rows);
 	list->words.resize((size_t) rows * SCAN_PARTS);
 	for (uint32_t row = 0; row < rows; row++)
 	{

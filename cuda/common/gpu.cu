@@ -22,8 +22,7 @@ gpu_check(Failure *failure, cudaError_t error, const char *what)
 EngineStatus
 gpu_failed(const Failure *failure, EngineError *error)
 {
-	engine_error(error, ENGINE_FAILED, "the device failed: %s", failure->text);
-	return ENGINE_FAILED;
+	return engine_error(error, ENGINE_FAILED, "the device failed: %s", failure->text);
 }
 
 uint64_t

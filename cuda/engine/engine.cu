@@ -49,10 +49,7 @@ open_device(CudaEngine *engine, EngineError *error)
 		!GPU(&engine->device.failure, cudaStreamSynchronize(engine->device.job_stream)))
 		return gpu_failed(&engine->device.failure, error);
 	if (!poller_open(engine))
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "could not start a thread");
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY, "could not start a thread");
 	host_pool_open(&engine->pool);
 	return ENGINE_OK;
 }
@@ -100,10 +97,7 @@ cuda_open(const EngineConfig *config, Engine **result, EngineError *error)
 
 	memset(&reason, 0, sizeof(reason));
 	if (engine == NULL)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory");
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY, "out of memory");
 	engine->config = *config;
 	pthread_mutex_init(&engine->poller.lock, NULL);
 	pthread_cond_init(&engine->poller.changed, NULL);
@@ -213,8 +207,7 @@ find_mirror(CudaEngine *engine, MirrorId id, CudaMirror **mirror, EngineError *e
 	*mirror = device_mirror(&engine->device, id);
 	if (*mirror != NULL)
 		return ENGINE_OK;
-	engine_error(error, ENGINE_NOT_FOUND, "no mirror %llu", (unsigned long long) id);
-	return ENGINE_NOT_FOUND;
+	return engine_error(error, ENGINE_NOT_FOUND, "no mirror %llu", (unsigned long long) id);
 }
 
 static EngineStatus
@@ -287,10 +280,7 @@ cuda_submit(Engine *handle, EngineQuery *const *queries, uint32_t count, EngineE
 	if (engine->device.failure.failed)
 		return gpu_failed(&engine->device.failure, error);
 	if (tasks_submit(engine, queries, count) != ENGINE_OK)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u queries", count);
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u queries", count);
 	/* the queries have been accepted: report a failure at the next poll */
 	if (engine->device.failure.failed)
 		engine_wake(engine);

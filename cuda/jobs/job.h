@@ -96,6 +96,12 @@ extern CudaJob *job_find(CudaEngine *engine, JobId id);
 extern void jobs_run(CudaEngine *engine);
 /* Count bytes of host memory for a job: its work_bytes or result_bytes. */
 extern void job_counts(CudaEngine *engine, uint64_t *counted, uint64_t bytes);
+/*
+ * Allocate memory for a result, in huge pages if it is large and they are
+ * wanted: faults of small pages cost more than the copy, but clearing a huge
+ * page delays a query. The caller frees it.
+ */
+extern void *job_allocate_result(size_t bytes, bool large);
 extern void job_free(CudaEngine *engine, CudaJob *job);
 
 #endif /* GPUANN_CUDA_JOB_H */

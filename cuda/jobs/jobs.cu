@@ -12,6 +12,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "cuda/jobs/entry_points_job.h"
 #include "cuda/jobs/link_job.h"
@@ -20,6 +21,7 @@
 #include "cuda/query/mirror_room.h"
 
 #define STAGES_MAX 10
+#define LARGE_PAGE ((size_t) 2 << 20)
 /* slots that the owner goes through at once, for 0.3 ms: queries wait */
 #ifdef EMULATED
 #define SLICE 64u
@@ -82,6 +84,18 @@ job_counts(CudaEngine *engine, uint64_t *counted, uint64_t bytes)
 	engine->device.host_arrays += bytes;
 }
 
+void *
+job_allocate_result(size_t bytes, bool large)
+{
+	void *memory;
+
+	if (posix_memalign(&memory, LARGE_PAGE, bytes + 1) != 0)
+		return NULL;
+	if (large && bytes >= LARGE_PAGE)
+		(void) madvise(memory, bytes, MADV_HUGEPAGE);
+	return memory;
+}
+
 /* Stop counting a job's bytes of host memory. */
 static void
 discount(CudaEngine *engine, uint64_t *counted)
@@ -102,91 +116,34 @@ job_free(CudaEngine *engine, CudaJob *job)
 	link_end(engine, job);
 	lists_job_end(engine, job);
 	lists_train_end(engine, job);
-	link_free_result(job);
+	free((void *) job->link.slots);
+	free((void *) job->link.rows);
+	free((void *) job->link.linked);
+	free((void *) job->link.seeds);
+	free((void *) job->link.codes);
+	free((void *) job->link.floats);
 	discount(engine, &job->work_bytes);
 	discount(engine, &job->result_bytes);
 	free(job->seeds);
 	free(job);
 }
 
-/*
- * Check that a job brings what its kind needs; slots are checked when it runs.
- */
-static EngineStatus
-job_check_arrays(const EngineJob *in, EngineError *error)
-{
-	bool slots = in->kind != JOB_APPEND && in->kind != JOB_CODEBOOK && in->kind != JOB_DROP &&
-				 !engine_job_links(in->kind);
-	bool versions = in->kind == JOB_APPEND || in->kind == JOB_OVERWRITE || in->kind == JOB_DEAD;
-	bool vectors =
-		in->kind == JOB_APPEND || in->kind == JOB_OVERWRITE || in->kind == JOB_CODEBOOK;
-
-	if (in->kind < JOB_APPEND || in->kind > JOB_TRAIN)
-	{
-		engine_error(error, ENGINE_INVALID, "no job is of kind %d", (int) in->kind);
-		return ENGINE_INVALID;
-	}
-	if (engine_job_links(in->kind) && in->threads < 0)
-	{
-		engine_error(error, ENGINE_INVALID, "%d threads are none", in->threads);
-		return ENGINE_INVALID;
-	}
-	if (in->count > 0 &&
-		((slots && in->slots == NULL) || (versions && in->versions == NULL) ||
-		 (vectors && in->vectors == NULL) || (in->kind == JOB_GRAPH && in->rows == NULL)))
-	{
-		engine_error(error, ENGINE_INVALID, "a job of kind %d lacks its arrays", (int) in->kind);
-		return ENGINE_INVALID;
-	}
-	return ENGINE_OK;
-}
-
-/* Check that a job is one for its mirror's method. */
-static EngineStatus
-job_check_kind(const EngineJob *in, const CudaMirror *mirror, EngineError *error)
-{
-	bool lists = mirror->lists != NULL;
-
-	if (lists ? in->kind == JOB_SEEDS || in->kind == JOB_REPAIR
-			  : in->kind == JOB_CODEBOOK || in->kind == JOB_TRAIN)
-	{
-		engine_error(error, ENGINE_INVALID, "a job of kind %d is not for a mirror %s",
-					 (int) in->kind, lists ? "with lists" : "with a graph");
-		return ENGINE_INVALID;
-	}
-	if (!lists && engine_job_links(in->kind) &&
-		(in->ef_construction < 4 || in->ef_construction > 1000))
-	{
-		engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000",
-					 in->ef_construction);
-		return ENGINE_INVALID;
-	}
-	return ENGINE_OK;
-}
-
 EngineStatus
 job_submit(CudaEngine *engine, const EngineJob *in, JobId *id, EngineError *error)
 {
 	CudaMirror *mirror = device_mirror(&engine->device, in->mirror);
-	EngineStatus status = job_check_arrays(in, error);
+	EngineStatus status;
 	CudaJob *job;
 
-	if (status != ENGINE_OK)
-		return status;
 	if (mirror == NULL || mirror->dropping)
-	{
-		engine_error(error, ENGINE_NOT_FOUND, "no mirror %llu", (unsigned long long) in->mirror);
-		return ENGINE_NOT_FOUND;
-	}
-	status = job_check_kind(in, mirror, error);
+		return engine_error(error, ENGINE_NOT_FOUND, "no mirror %llu",
+							(unsigned long long) in->mirror);
+	status = engine_check_job(in, mirror->spec.method, error);
 	if (status != ENGINE_OK)
 		return status;
 	job = (CudaJob *) calloc(1, sizeof(*job));
 	if (job == NULL)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory");
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY, "out of memory");
 	job->in = *in;
 	job->shown_total = in->count;
 	job->mirror = mirror;
@@ -225,8 +182,7 @@ take_seeds(CudaEngine *engine, CudaJob *job)
 		job_counts(engine, &job->result_bytes, SEEDS_ROOM * sizeof(uint32_t));
 		return true;
 	}
-	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
-	return job_fail(job, ENGINE_NO_MEMORY);
+	return job_fail(job, engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory"));
 }
 
 /* Begin a job of a mirror with lists that has stages of its own. */
@@ -256,37 +212,29 @@ job_begin(CudaEngine *engine, CudaJob *job)
 	uint64_t end = (uint64_t) in->first_slot + in->count;
 
 	if (job->cancelled && in->kind != JOB_DROP)
-	{
-		engine_error(&job->error, ENGINE_CANCELLED, "the job was cancelled before it began");
-		return job_fail(job, ENGINE_CANCELLED);
-	}
+		return job_fail(job, engine_error(&job->error, ENGINE_CANCELLED,
+										  "the job was cancelled before it began"));
 	if (in->kind == JOB_APPEND)
 	{
 		if (in->first_slot < mirror->rows || end > ENGINE_MAX_SLOTS)
-		{
-			engine_error(&job->error, ENGINE_INVALID, "rows %u to %llu cannot be appended to %u",
-						 in->first_slot, (unsigned long long) end, mirror->rows);
-			return job_fail(job, ENGINE_INVALID);
-		}
+			return job_fail(job, engine_error(&job->error, ENGINE_INVALID,
+											  "rows %u to %llu cannot be appended to %u",
+											  in->first_slot, (unsigned long long) end,
+											  mirror->rows));
 		if (mirror_grow(engine, mirror, end, &job->error) != ENGINE_OK)
 			return job_fail(job, ENGINE_NO_MEMORY);
 		return end == mirror->rows || piece_gap(engine, job);
 	}
 	if (in->kind == JOB_SEEDS && in->count > SEEDS_ROOM)
-	{
-		engine_error(&job->error, ENGINE_INVALID, "%u seeds are more than %u", in->count,
-					 SEEDS_ROOM);
-		return job_fail(job, ENGINE_INVALID);
-	}
+		return job_fail(job, engine_error(&job->error, ENGINE_INVALID, "%u seeds are more than %u",
+										  in->count, SEEDS_ROOM));
 	if (in->kind == JOB_OVERWRITE || in->kind == JOB_DEAD ||
 		(in->kind == JOB_GRAPH && mirror->lists == NULL))
 		for (uint32_t i = 0; i < in->count; i++)
 			if (in->slots[i] >= mirror->rows)
-			{
-				engine_error(&job->error, ENGINE_INVALID, "slot %u is not below the %u published",
-							 in->slots[i], mirror->rows);
-				return job_fail(job, ENGINE_INVALID);
-			}
+				return job_fail(job, engine_error(&job->error, ENGINE_INVALID,
+												  "slot %u is not below the %u published",
+												  in->slots[i], mirror->rows));
 	if (mirror->lists != NULL)
 	{
 		EngineStatus status = job_begin_lists(engine, job);
@@ -582,10 +530,8 @@ run_stage(CudaEngine *engine, CudaJob *job)
 			return lists_train_stage(engine, job);
 		case STAGE_ROWS:
 			if (job->cancelled && job->in.kind == JOB_APPEND)
-			{
-				engine_error(&job->error, ENGINE_CANCELLED, "the job was cancelled");
-				return job_fail(job, ENGINE_CANCELLED);
-			}
+				return job_fail(job, engine_error(&job->error, ENGINE_CANCELLED,
+												  "the job was cancelled"));
 			return send_rows(engine, job);
 		case STAGE_STATES:
 			return append_states(job) || go_on(engine);

@@ -15,9 +15,7 @@ open_memory(CudaEngine *engine, EngineError *error)
 	CudaDevice *device = &engine->device;
 	size_t bytes = PIECES * PIECE_BYTES;
 
-	if (range_reserve(&device->arena, &jobs->piece_memory, PART_STATE, PIECES * PIECE_BYTES,
-					  error) != ENGINE_OK ||
-		range_grow(&device->arena, &jobs->piece_memory, PIECES * PIECE_BYTES, error) != ENGINE_OK)
+	if (range_take(&device->arena, &jobs->piece_memory, PART_STATE, bytes, error) != ENGINE_OK)
 		return false;
 	if (!GPU(&device->failure, cudaHostAlloc((void **) &jobs->pinned, bytes, cudaHostAllocMapped)))
 	{
@@ -72,8 +70,7 @@ jobs_close(CudaEngine *engine)
 	for (uint32_t i = 0; i <= PIECES; i++)
 		if (jobs->pieces[i].done != NULL)
 			GPU(failure, cudaEventDestroy(jobs->pieces[i].done));
-	if (jobs->piece_memory.base != 0)
-		range_release(&engine->device.arena, &jobs->piece_memory);
+	range_release(&engine->device.arena, &jobs->piece_memory);
 	if (jobs->pinned != NULL)
 		GPU(failure, cudaFreeHost(jobs->pinned));
 	free(jobs);

@@ -104,16 +104,12 @@ link_take_memory(CudaEngine *engine, CudaMirror *mirror, CudaLinkWork *work, Eng
 				 entry_sort_bytes(work->most * mirror->spec.degree, &work->edges.work_bytes)))
 			return gpu_failed(&engine->device.failure, error);
 		bytes = link_lay_out(mirror, work, (unsigned char *) 256);
-		status = range_reserve(&engine->device.arena, &work->memory, PART_STATE, bytes, error);
-		if (status == ENGINE_OK)
-			status = range_grow(&engine->device.arena, &work->memory, bytes, error);
+		status = range_take(&engine->device.arena, &work->memory, PART_STATE, bytes, error);
 		if (status == ENGINE_OK)
 		{
 			link_lay_out(mirror, work, (unsigned char *) work->memory.base);
 			return ENGINE_OK;
 		}
-		if (work->memory.base != 0)
-			range_release(&engine->device.arena, &work->memory);
 	}
 	return status;
 }
@@ -224,24 +220,11 @@ link_end(CudaEngine *engine, CudaJob *job)
 	if (work == NULL)
 		return;
 	pieces_let_go(engine, work->fetches);
-	if (work->memory.base != 0)
-		range_release(&engine->device.arena, &work->memory);
+	range_release(&engine->device.arena, &work->memory);
 	free(work->slots);
 	free(work->left_out);
 	free(work->bits);
 	free(work->linked_here);
 	free(work);
 	job->work = NULL;
-}
-
-void
-link_free_result(CudaJob *job)
-{
-	free((void *) job->link.slots);
-	free((void *) job->link.rows);
-	free((void *) job->link.seeds);
-	free((void *) job->link.linked);
-	free((void *) job->link.codes);
-	free((void *) job->link.floats);
-	memset(&job->link, 0, sizeof(job->link));
 }

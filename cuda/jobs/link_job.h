@@ -136,8 +136,7 @@ extern bool link_send_walk(CudaEngine *engine, CudaJob *job, const MirrorView *v
  */
 extern uint32_t link_choose_seeds(const CudaMirror *mirror, const CudaLinkWork *work, uint32_t want,
 								  uint32_t *seeds);
-/* Free a link's memory and result. */
+/* Free all memory of a link but its result. */
 extern void link_end(CudaEngine *engine, CudaJob *job);
-extern void link_free_result(CudaJob *job);
 
 #endif /* GPUANN_CUDA_LINK_JOB_H */

@@ -8,7 +8,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "cuda/jobs/link_job.h"
 
@@ -18,7 +17,6 @@ extern "C"
 #include "engine/connectivity.h"
 }
 
-#define LARGE_PAGE ((size_t) 2 << 20)
 #define BUSY_BYTES ((size_t) 1 << 16) /* of a piece while queries are in flight */
 
 /* --- device to host ------------------------------------------------------- */
@@ -173,22 +171,6 @@ next_fetch(CudaLinkWork *work, LinkPhase phase)
 }
 
 /*
- * Allocate memory for many rows, in huge pages if wanted: faults of small pages
- * cost more than the copy, but clearing a huge page delays a query.
- */
-static void *
-allocate_rows(size_t bytes, bool large)
-{
-	void *memory;
-
-	if (posix_memalign(&memory, LARGE_PAGE, bytes + 1) != 0)
-		return NULL;
-	if (large && bytes >= LARGE_PAGE)
-		(void) madvise(memory, bytes, MADV_HUGEPAGE);
-	return memory;
-}
-
-/*
  * Make room for the result, now that the bitmap says how large it is. False: no
  * memory.
  */
@@ -204,7 +186,7 @@ begin_result(CudaEngine *engine, CudaJob *job)
 		count += (uint32_t) __builtin_popcount(work->bits[i]);
 	job->link.slots = work->result_slots =
 		(uint32_t *) malloc((size_t) count * sizeof(uint32_t) + 1);
-	job->link.rows = work->result_rows = (uint32_t *) allocate_rows(
+	job->link.rows = work->result_rows = (uint32_t *) job_allocate_result(
 		(size_t) count * mirror->spec.degree * sizeof(uint32_t), !queries_active(engine));
 	job->link.linked = work->result_linked =
 		(uint64_t *) calloc((size_t) count / 64 + 1, sizeof(uint64_t));
@@ -257,8 +239,7 @@ end_link(CudaEngine *engine, CudaJob *job)
 	CudaLinkWork *work = job->work;
 
 	work->phase = LINK_OVER;
-	if (work->memory.base != 0)
-		range_release(&engine->device.arena, &work->memory);
+	range_release(&engine->device.arena, &work->memory);
 	if (work->first == work->count && !(work->repairs && job->cancelled))
 		return;
 	job->link_status = ENGINE_CANCELLED;

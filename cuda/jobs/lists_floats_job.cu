@@ -13,10 +13,10 @@ lists_floats_begin(CudaJob *job)
 
 	if (in->first_slot == lists->received && in->count <= lists->nfloats - lists->received)
 		return ENGINE_OK;
-	engine_error(&job->error, ENGINE_INVALID, "floats %u to %llu do not follow the %zu of %zu",
-				 in->first_slot, (unsigned long long) in->first_slot + in->count, lists->received,
-				 lists->nfloats);
-	return ENGINE_INVALID;
+	return engine_error(&job->error, ENGINE_INVALID,
+						"floats %u to %llu do not follow the %zu of %zu", in->first_slot,
+						(unsigned long long) in->first_slot + in->count, lists->received,
+						lists->nfloats);
 }
 
 /* Make all lists empty: batches may read them before the first pass. */

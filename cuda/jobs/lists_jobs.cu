@@ -12,10 +12,14 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "cuda/jobs/lists_jobs.h"
 #include "cuda/jobs/lists_work.h"
+
+extern "C"
+{
+#include "engine/select.h"
+}
 
 #ifdef EMULATED
 #define PASS_ROWS 700u /* so that tests have several passes */
@@ -24,7 +28,6 @@
 #endif
 #define PASS_ROWS_MIN 64u	  /* rows that memory must do for */
 #define BUSY_DIVISOR 8u	  /* of a pass, while queries are in flight */
-#define LARGE_PAGE ((size_t) 2 << 20)
 
 /* Lay out the memory of a link's passes of `rows` rows; at NULL: its size. */
 static size_t
@@ -60,28 +63,15 @@ take_pass_memory(CudaEngine *engine, CudaMirror *mirror, ListsWork *work, Engine
 	{
 		size_t bytes = lay_out_pass(work, lists, rows, (unsigned char *) 256);
 
-		status = range_reserve(&engine->device.arena, &work->memory, PART_STATE, bytes, error);
-		if (status == ENGINE_OK)
-			status = range_grow(&engine->device.arena, &work->memory, bytes, error);
+		status = range_take(&engine->device.arena, &work->memory, PART_STATE, bytes, error);
 		if (status == ENGINE_OK)
 			break;
-		if (work->memory.base != 0)
-			range_release(&engine->device.arena, &work->memory);
 		if (rows / 2 < PASS_ROWS_MIN)
 			return status;
 	}
 	lay_out_pass(work, lists, rows, (unsigned char *) work->memory.base);
 	work->most = rows;
 	return ENGINE_OK;
-}
-
-static int
-lists_compare_slots(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *) a;
-	uint32_t y = *(const uint32_t *) b;
-
-	return x < y ? -1 : x > y;
 }
 
 /* The pending slots among those named, or all; ascending. False: no memory. */
@@ -106,28 +96,12 @@ lists_collect_slots(CudaEngine *engine, CudaJob *job, ListsWork *work)
 		if (named[i] < mirror->rows && (mirror->states[named[i]] & SLOT_PENDING))
 			slots[count++] = named[i];
 	if (named != NULL)
-		qsort(slots, count, sizeof(uint32_t), lists_compare_slots);
+		qsort(slots, count, sizeof(uint32_t), compare_numbers);
 	for (uint32_t i = 0; i < count; i++)
 		if (i == 0 || slots[i] != slots[i - 1])
 			slots[kept++] = slots[i];
 	work->count = kept;
 	return true;
-}
-
-/*
- * Memory of a large result, in large pages: to take it page by page costs more
- * than to fill it.
- */
-static void *
-allocate_result(size_t bytes)
-{
-	void *memory;
-
-	if (posix_memalign(&memory, LARGE_PAGE, bytes + 1) != 0)
-		return NULL;
-	if (bytes >= LARGE_PAGE)
-		(void) madvise(memory, bytes, MADV_HUGEPAGE);
-	return memory;
 }
 
 /* Begin a link: its slots, result and memory. */
@@ -141,8 +115,9 @@ begin_link(CudaEngine *engine, CudaJob *job, ListsWork *work)
 		return ENGINE_NO_MEMORY;
 	job->shown_total = work->count;
 	job->link.code_bytes = (uint32_t) code_bytes;
-	work->numbers = (uint32_t *) allocate_result(work->count * sizeof(uint32_t));
-	work->codes = (unsigned char *) allocate_result(work->count * code_bytes);
+	work->numbers = 
+		(uint32_t *) job_allocate_result(work->count * sizeof(uint32_t), true);
+	work->codes = (unsigned char *) job_allocate_result(work->count * code_bytes, true);
 	job->link.rows = work->numbers;
 	job->link.codes = work->codes;
 	job->link.linked = (uint64_t *) calloc((size_t) work->count / 64 + 1, sizeof(uint64_t));
@@ -173,11 +148,9 @@ begin_load(CudaEngine *engine, CudaJob *job, ListsWork *work)
 	for (uint32_t i = 0; i < in->count; i++)
 		if (in->slots[i] >= mirror->rows ||
 			(in->rows[i] >= mirror->lists->count && in->rows[i] != NO_SLOT))
-		{
-			engine_error(&job->error, ENGINE_INVALID, "slot %u or list %u is not below %u or %u",
-						 in->slots[i], in->rows[i], mirror->rows, mirror->lists->count);
-			return ENGINE_INVALID;
-		}
+			return engine_error(&job->error, ENGINE_INVALID,
+								"slot %u or list %u is not below %u or %u", in->slots[i],
+								in->rows[i], mirror->rows, mirror->lists->count);
 	work->slots = in->slots;
 	work->count = in->count;
 	work->most = load_rows(mirror->lists);
@@ -198,10 +171,7 @@ lists_link_begin(CudaEngine *engine, CudaJob *job)
 	EngineStatus status;
 
 	if (!lists->open)
-	{
-		engine_error(&job->error, ENGINE_INVALID, "the mirror has no centroids yet");
-		return ENGINE_INVALID;
-	}
+		return engine_error(&job->error, ENGINE_INVALID, "the mirror has no centroids yet");
 	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
 	job->lists = work = (ListsWork *) calloc(1, sizeof(*work));
 	if (work == NULL)
@@ -232,8 +202,7 @@ lists_job_end(CudaEngine *engine, CudaJob *job)
 	if (work == NULL)
 		return;
 	pieces_let_go(engine, work->fetches);
-	if (work->memory.base != 0)
-		range_release(&engine->device.arena, &work->memory);
+	range_release(&engine->device.arena, &work->memory);
 	if (!work->links)
 		free(work->numbers);
 	free(work->places);

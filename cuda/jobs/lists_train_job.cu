@@ -96,10 +96,8 @@ train_take_memory(CudaEngine *engine, CudaJob *job)
 	size_t bytes = lists_learn_bytes(&train->training, train->count);
 	size_t fetched = fetched_floats(job) * sizeof(float);
 	EngineStatus status =
-		range_reserve(&engine->device.arena, &train->memory, PART_STATE, bytes, &job->error);
+		range_take(&engine->device.arena, &train->memory, PART_STATE, bytes, &job->error);
 
-	if (status == ENGINE_OK)
-		status = range_grow(&engine->device.arena, &train->memory, bytes, &job->error);
 	if (status != ENGINE_OK)
 		return status;
 	train->slots = (uint32_t *) malloc(train->count * sizeof(uint32_t));
@@ -110,9 +108,8 @@ train_take_memory(CudaEngine *engine, CudaJob *job)
 		job_counts(engine, &job->result_bytes, fetched);
 		return ENGINE_OK;
 	}
-	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory for training from %u rows",
-				 train->count);
-	return ENGINE_NO_MEMORY;
+	return engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory for training from %u rows",
+						train->count);
 }
 
 EngineStatus
@@ -124,17 +121,11 @@ lists_train_begin(CudaEngine *engine, CudaJob *job)
 	EngineStatus status;
 
 	if (lists->received > 0 || live == 0)
-	{
-		engine_error(&job->error, ENGINE_INVALID,
-					 "the mirror has centroids already, or no rows to make them from");
-		return ENGINE_INVALID;
-	}
+		return engine_error(&job->error, ENGINE_INVALID,
+							"the mirror has centroids already, or no rows to make them from");
 	job->train = (ListsTrain *) calloc(1, sizeof(*job->train));
 	if (job->train == NULL)
-	{
-		engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
 	job->train->training.shape = lists->shape;
 	job->train->training.lists = lists->count;
 	job->train->training.rounds = job->in.rounds > 0 ? job->in.rounds : LISTS_TRAIN_ROUNDS;
@@ -155,8 +146,7 @@ lists_train_end(CudaEngine *engine, CudaJob *job)
 	if (train == NULL)
 		return;
 	lists_learn_end(train->learn);
-	if (train->memory.base != 0)
-		range_release(&engine->device.arena, &train->memory);
+	range_release(&engine->device.arena, &train->memory);
 	free(train->slots);
 	free(train);
 	job->train = NULL;

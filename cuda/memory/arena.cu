@@ -52,20 +52,14 @@ arena_open(Arena *arena, int device, EngineError *error)
 		!find_function("cuMemUnmap", (void **) &driver->unmap) ||
 		!find_function("cuMemSetAccess", (void **) &driver->set_access) ||
 		!find_function("cuMemGetAllocationGranularity", (void **) &driver->granularity))
-	{
-		engine_error(error, ENGINE_NO_DEVICE,
-					 "the driver of device %d lacks virtual memory management", device);
-		return ENGINE_NO_DEVICE;
-	}
+		return engine_error(error, ENGINE_NO_DEVICE,
+							"the driver of device %d lacks virtual memory management", device);
 	kind = allocation_kind(arena);
 	if (driver->granularity(&arena->unit, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
 			CUDA_SUCCESS ||
 		arena->unit == 0)
-	{
-		engine_error(error, ENGINE_NO_DEVICE,
-					 "device %d does not support virtual memory management", device);
-		return ENGINE_NO_DEVICE;
-	}
+		return engine_error(error, ENGINE_NO_DEVICE,
+							"device %d does not support virtual memory management", device);
 	return ENGINE_OK;
 }
 
@@ -91,10 +85,9 @@ range_reserve(Arena *arena, Range *range, MemoryPart part, uint64_t bytes, Engin
 	if (result == CUDA_SUCCESS)
 		return ENGINE_OK;
 	memset(range, 0, sizeof(*range));
-	engine_error(error, ENGINE_NO_MEMORY,
-				 "no %llu bytes of device addresses are free (driver error %d)",
-				 (unsigned long long) bytes, (int) result);
-	return ENGINE_NO_MEMORY;
+	return engine_error(error, ENGINE_NO_MEMORY,
+						"no %llu bytes of device addresses are free (driver error %d)",
+						(unsigned long long) bytes, (int) result);
 }
 
 uint64_t
@@ -150,20 +143,14 @@ grow_range(Arena *arena, Range *range, const CUmemAllocationProp *from, uint64_t
 	CUresult result;
 
 	if (pieces == NULL)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory");
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY, "out of memory");
 	range->pieces = pieces;
 	result = map_more(arena, range, from, more);
 	if (result != CUDA_SUCCESS)
-	{
-		engine_error(error, ENGINE_NO_MEMORY,
-					 "the %s has no %llu bytes left (driver error %d), %llu are in use here",
-					 host ? "host" : "device", (unsigned long long) more, (int) result,
-					 (unsigned long long) (host ? arena->host_used : arena_used(arena)));
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY,
+							"the %s has no %llu bytes left (driver error %d), %llu are in use here",
+							host ? "host" : "device", (unsigned long long) more, (int) result,
+							(unsigned long long) (host ? arena->host_used : arena_used(arena)));
 	range->pieces[range->npieces++] = more;
 	range->mapped += more;
 	if (host)
@@ -185,13 +172,10 @@ range_grow(Arena *arena, Range *range, uint64_t bytes, EngineError *error)
 	if (more == 0)
 		return ENGINE_OK;
 	if (range->mapped + more > range->reserved || arena_used(arena) + more > arena->limit)
-	{
-		engine_error(error, ENGINE_NO_MEMORY,
-					 "%llu more bytes of device memory do not fit: %llu of %llu are in use",
-					 (unsigned long long) more, (unsigned long long) arena_used(arena),
-					 (unsigned long long) arena->limit);
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY,
+							"%llu more bytes of device memory do not fit: %llu of %llu are in use",
+							(unsigned long long) more, (unsigned long long) arena_used(arena),
+							(unsigned long long) arena->limit);
 	return grow_range(arena, range, &kind, more, error);
 }
 
@@ -204,15 +188,24 @@ range_grow_host(Arena *arena, Range *range, uint64_t bytes, EngineError *error)
 	if (more == 0)
 		return ENGINE_OK;
 	if (range->mapped + more > range->reserved || arena->host_used + more > arena->host_limit)
-	{
-		engine_error(error, ENGINE_NO_MEMORY,
-					 "%llu more bytes of rows do not fit in host memory: %llu of %llu are in use",
-					 (unsigned long long) more, (unsigned long long) arena->host_used,
-					 (unsigned long long) arena->host_limit);
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY,
+							"%llu more bytes of rows do not fit in host memory: %llu of %llu are in use",
+							(unsigned long long) more, (unsigned long long) arena->host_used,
+							(unsigned long long) arena->host_limit);
 	kind.location = arena->host;
 	return grow_range(arena, range, &kind, more, error);
+}
+
+EngineStatus
+range_take(Arena *arena, Range *range, MemoryPart part, uint64_t bytes, EngineError *error)
+{
+	EngineStatus status = range_reserve(arena, range, part, bytes, error);
+
+	if (status == ENGINE_OK)
+		status = range_grow(arena, range, bytes, error);
+	if (status != ENGINE_OK)
+		range_release(arena, range);
+	return status;
 }
 
 /*

@@ -84,6 +84,12 @@ extern EngineStatus range_grow(Arena *arena, Range *range, uint64_t bytes, Engin
 /* The same with host memory; from then on the range grows only there. */
 extern EngineStatus range_grow_host(Arena *arena, Range *range, uint64_t bytes, EngineError *error);
 /*
+ * Reserve addresses for `bytes` and map all of them. A failure leaves the range
+ * without memory and addresses.
+ */
+extern EngineStatus range_take(Arena *arena, Range *range, MemoryPart part, uint64_t bytes,
+							   EngineError *error);
+/*
  * Probe whether the driver can map host memory into ranges; if so, allow them
  * `limit` bytes of it.
  */
@@ -91,8 +97,8 @@ extern void arena_open_host(Arena *arena, uint64_t limit);
 /* Bytes that range_grow() would map. */
 extern uint64_t range_grow_cost(const Arena *arena, const Range *range, uint64_t bytes);
 /*
- * Unmap the memory and free the addresses. The caller has waited for everything
- * that may access them.
+ * Unmap the memory and free the addresses, if there are any. The caller has
+ * waited for everything that may access them.
  */
 extern void range_release(Arena *arena, Range *range);
 

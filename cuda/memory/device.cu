@@ -16,8 +16,7 @@
 static EngineStatus
 no_device(EngineError *error, const char *what, cudaError_t reason)
 {
-	engine_error(error, ENGINE_NO_DEVICE, "%s: %s", what, cudaGetErrorString(reason));
-	return ENGINE_NO_DEVICE;
+	return engine_error(error, ENGINE_NO_DEVICE, "%s: %s", what, cudaGetErrorString(reason));
 }
 
 /*
@@ -36,12 +35,9 @@ take_device(CudaDevice *device, const EngineConfig *config, int number, EngineEr
 	if (result != cudaSuccess)
 		return no_device(error, what, result);
 	if (device->properties.sharedMemPerBlockOptin < MIN_SHARED)
-	{
-		engine_error(error, ENGINE_NO_DEVICE,
-					 "device %d has architecture %d.%d: this engine needs 8.0 or newer", number,
-					 device->properties.major, device->properties.minor);
-		return ENGINE_NO_DEVICE;
-	}
+		return engine_error(error, ENGINE_NO_DEVICE,
+							"device %d has architecture %d.%d: this engine needs 8.0 or newer",
+							number, device->properties.major, device->properties.minor);
 	device_bytes_used(&device->properties, &before, &own);
 	result = cudaSetDevice(number);
 	if (result == cudaSuccess)
@@ -68,10 +64,9 @@ take_device(CudaDevice *device, const EngineConfig *config, int number, EngineEr
 	if (result == cudaErrorNoKernelImageForDevice || result == cudaErrorInvalidDeviceFunction)
 	{
 		(void) cudaGetLastError();
-		engine_error(error, ENGINE_NO_DEVICE,
-					 "device %d has architecture %d.%d, which this engine was not built for",
-					 number, device->properties.major, device->properties.minor);
-		return ENGINE_NO_DEVICE;
+		return engine_error(error, ENGINE_NO_DEVICE,
+							"device %d has architecture %d.%d, which this engine was not built for",
+							number, device->properties.major, device->properties.minor);
 	}
 	if (result != cudaSuccess)
 		return no_device(error, what, result);
@@ -91,19 +86,13 @@ choose_device(CudaDevice *device, const EngineConfig *config, EngineError *error
 	cudaError_t result = cudaDriverGetVersion(&driver);
 
 	if (result == cudaSuccess && driver == 0)
-	{
-		engine_error(error, ENGINE_NO_DEVICE, "there is no CUDA driver");
-		return ENGINE_NO_DEVICE;
-	}
+		return engine_error(error, ENGINE_NO_DEVICE, "there is no CUDA driver");
 	result = cudaGetDeviceCount(&count);
 	if (result != cudaSuccess)
 		return no_device(error, "no CUDA device can be used", result);
 	if (count == 0 || config->device >= count)
-	{
-		engine_error(error, ENGINE_NO_DEVICE, "there is no CUDA device %d: %d were found",
-					 config->device, count);
-		return ENGINE_NO_DEVICE;
-	}
+		return engine_error(error, ENGINE_NO_DEVICE, "there is no CUDA device %d: %d were found",
+							config->device, count);
 	if (config->device >= 0)
 		return take_device(device, config, config->device, error);
 	for (int i = 0; i < count && status != ENGINE_OK; i++)

@@ -212,21 +212,16 @@ mirror_grow_to(CudaDevice *device, CudaMirror *mirror, uint32_t slots, EngineErr
 	for (int i = 0; i < count; i++)
 		cost += range_grow_cost(arena, sizes[i].range, sizes[i].bytes);
 	if (status == ENGINE_OK && arena_used(arena) + cost > arena->limit)
-	{
-		engine_error(error, ENGINE_NO_MEMORY,
-					 "%llu more bytes of mirror%s do not fit: %llu of %llu are in use",
-					 (unsigned long long) cost, mirror->host_rows ? " beside its vectors" : "",
-					 (unsigned long long) arena_used(arena),
-					 (unsigned long long) arena->limit);
-		status = ENGINE_NO_MEMORY;
-	}
+		status = engine_error(error, ENGINE_NO_MEMORY,
+							  "%llu more bytes of mirror%s do not fit: %llu of %llu are in use",
+							  (unsigned long long) cost,
+							  mirror->host_rows ? " beside its vectors" : "",
+							  (unsigned long long) arena_used(arena),
+							  (unsigned long long) arena->limit);
 	for (int i = 0; i < count && status == ENGINE_OK; i++)
 		status = range_grow(arena, sizes[i].range, sizes[i].bytes, error);
 	if (status == ENGINE_OK && !grow_host(device, mirror, slots))
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of host memory for %u slots", slots);
-		status = ENGINE_NO_MEMORY;
-	}
+		status = engine_error(error, ENGINE_NO_MEMORY, "out of host memory for %u slots", slots);
 	if (status != ENGINE_OK)
 		return status;
 	mirror->capacity = slots;
@@ -267,21 +262,9 @@ check_spec(const CudaDevice *device, const MirrorSpec *spec, EngineError *error)
 	if (status != ENGINE_OK)
 		return status;
 	if (spec->device != -1 && spec->device != device->arena.device)
-	{
-		engine_error(error, ENGINE_UNSUPPORTED, "device %d is not the engine's", spec->device);
-		return ENGINE_UNSUPPORTED;
-	}
+		return engine_error(error, ENGINE_UNSUPPORTED, "device %d is not the engine's",
+							spec->device);
 	return ENGINE_OK;
-}
-
-/* Reserve and map the memory of lists whose size does not depend on slots. */
-static EngineStatus
-reserve_fixed(CudaDevice *device, CudaLists *lists, EngineError *error)
-{
-	uint64_t bytes = lists_fixed_bytes(lists);
-	EngineStatus status = range_reserve(&device->arena, &lists->fixed, PART_GRAPH, bytes, error);
-
-	return status == ENGINE_OK ? range_grow(&device->arena, &lists->fixed, bytes, error) : status;
 }
 
 /* Reserve addresses for as many slots as the limit could hold. */
@@ -316,7 +299,8 @@ reserve_ranges(CudaDevice *device, CudaMirror *mirror, EngineError *error)
 		mirror->has_code_room = mirror->code_offsets != NULL;
 	}
 	if (status == ENGINE_OK && mirror->lists != NULL)
-		status = reserve_fixed(device, mirror->lists, error);
+		status = range_take(&device->arena, &mirror->lists->fixed, PART_GRAPH,
+							lists_fixed_bytes(mirror->lists), error);
 	if (status == ENGINE_OK && mirror->lists != NULL && !lists_clear_probes(device, mirror))
 		status = gpu_failed(&device->failure, error);
 	return status;
@@ -329,14 +313,11 @@ mirror_free(CudaDevice *device, CudaMirror *mirror)
 	RangeSize sizes[MIRROR_RANGES];
 
 	for (int i = 0, count = range_sizes(mirror, 0, sizes); i < count; i++)
-		if (sizes[i].range->base != 0)
-			range_release(&device->arena, sizes[i].range);
-	if (mirror->lists != NULL && mirror->lists->fixed.base != 0)
+		range_release(&device->arena, sizes[i].range);
+	if (mirror->lists != NULL)
 		range_release(&device->arena, &mirror->lists->fixed);
-	if (mirror->codes.base != 0)
-		range_release(&device->arena, &mirror->codes);
-	if (mirror->scales.base != 0)
-		range_release(&device->arena, &mirror->scales);
+	range_release(&device->arena, &mirror->codes);
+	range_release(&device->arena, &mirror->scales);
 	free(mirror->code_offsets);
 	if (mirror->changed != NULL)
 		GPU(&device->failure, cudaEventDestroy(mirror->changed));
@@ -359,10 +340,7 @@ mirror_create(CudaDevice *device, const MirrorSpec *spec, CudaMirror **result, E
 		return status;
 	mirror = (CudaMirror *) calloc(1, sizeof(*mirror));
 	if (mirror == NULL)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory");
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY, "out of memory");
 	mirror->spec = *spec;
 	mirror->host_rows = spec->residency == RESIDENCY_COMPRESSED && device->arena.host_limit > 0;
 	mirror->vector_bytes = (uint32_t) engine_vector_bytes(spec->type, spec->dims);
@@ -517,18 +495,12 @@ mirror_rows(CudaDevice *device, CudaMirror *mirror, const uint32_t *slots, uint3
 
 	for (uint32_t i = 0; i < count; i++)
 		if (slots[i] >= mirror->rows)
-		{
-			engine_error(error, ENGINE_INVALID, "slot %u is not below the %u published", slots[i],
-						 mirror->rows);
-			return ENGINE_INVALID;
-		}
+			return engine_error(error, ENGINE_INVALID, "slot %u is not below the %u published",
+								slots[i], mirror->rows);
 	staged = (uint32_t *) malloc((size_t) at_most(count, ROWS_AT_ONCE) * (degree + 1) *
 									 sizeof(uint32_t) + 1);
 	if (staged == NULL)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory for rows of %u slots", count);
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY, "out of memory for rows of %u slots", count);
 	for (uint32_t first = 0; first < count; first += ROWS_AT_ONCE)
 	{
 		uint32_t n = at_most(count - first, ROWS_AT_ONCE);

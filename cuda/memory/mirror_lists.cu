@@ -27,22 +27,15 @@ bool
 lists_create(CudaMirror *mirror)
 {
 	CudaLists *lists = (CudaLists *) calloc(1, sizeof(*lists));
-	QuantizerShape *shape;
 
 	if (lists == NULL)
 		return false;
 	mirror->lists = lists;
-	shape = &lists->shape;
-	shape->kind = mirror->spec.lists.quantizer;
-	shape->metric = mirror->spec.metric;
-	shape->dims = mirror->spec.dims;
-	shape->bits = mirror->spec.lists.bits;
-	shape->parts = mirror->spec.lists.parts;
-	shape->seed = mirror->spec.lists.seed;
+	lists->shape = quantizer_shape_of(&mirror->spec);
 	lists->count = mirror->spec.lists.lists;
-	lists->code_words = (uint32_t) (quantizer_code_bytes(shape) / sizeof(uint32_t));
+	lists->code_words = (uint32_t) (quantizer_code_bytes(&lists->shape) / sizeof(uint32_t));
 	lists->block_words = LIST_PLACES * (1 + lists->code_words);
-	lists->nfloats = lists_floats(shape, lists->count);
+	lists->nfloats = lists_floats(&lists->shape, lists->count);
 	lists->first_spare = NO_BLOCK;
 	lists->lists = (HostList *) malloc(lists->count * sizeof(HostList));
 	if (lists->lists == NULL)

@@ -92,12 +92,12 @@ end_task(CudaEngine *engine, BatchStream *bstream, uint32_t i, bool polled)
 	uint32_t count = at_most(head->count, query->k);
 	bool more = task->in_passes && count == query->k && task_k(task) > count;
 
+	task->counters.expanded += head->expanded;
+	task->counters.distances += head->distances;
+	task->counters.iterations += head->iterations;
 	if (filter_left_few(task, head) || filter_left_lists_few(task, head))
 	{
 		task_searches_all(task);
-		task->counters.expanded += head->expanded;
-		task->counters.distances += head->distances;
-		task->counters.iterations += head->iterations;
 		wait_again(engine, task);
 		return;
 	}
@@ -110,9 +110,6 @@ end_task(CudaEngine *engine, BatchStream *bstream, uint32_t i, bool polled)
 		more = false;
 	}
 	task->found += count;
-	task->counters.expanded += head->expanded;
-	task->counters.distances += head->distances;
-	task->counters.iterations += head->iterations;
 	task->counters.pending += head->pending;
 	task->counters.engine_us += (uint32_t) (bstream->ended_us - bstream->started_us);
 	if (more)

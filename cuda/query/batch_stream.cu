@@ -58,9 +58,8 @@ open_batch_stream(CudaEngine *engine, BatchStream *bstream, unsigned char *pinne
 
 	bstream->engine = engine;
 	lay_out_pinned(bstream, pinned);
-	if (range_reserve(&engine->device.arena, &bstream->memory, PART_STATE, bytes, error) !=
+	if (range_take(&engine->device.arena, &bstream->memory, PART_STATE, bytes, error) !=
 			ENGINE_OK ||
-		range_grow(&engine->device.arena, &bstream->memory, bytes, error) != ENGINE_OK ||
 		range_reserve(&engine->device.arena, &bstream->bitmap_memory, PART_STATE,
 					  (uint64_t) ENGINE_MAX_SLOTS / 8 + 64, error) != ENGINE_OK ||
 		range_grow(&engine->device.arena, &bstream->bitmap_memory, BITMAP_STAGED, error) !=
@@ -129,10 +128,8 @@ batch_streams_close(CudaEngine *engine)
 			GPU(&engine->device.failure, cudaStreamDestroy(bstream->stream));
 		if (bstream->done != NULL)
 			GPU(&engine->device.failure, cudaEventDestroy(bstream->done));
-		if (bstream->memory.base != 0)
-			range_release(&engine->device.arena, &bstream->memory);
-		if (bstream->bitmap_memory.base != 0)
-			range_release(&engine->device.arena, &bstream->bitmap_memory);
+		range_release(&engine->device.arena, &bstream->memory);
+		range_release(&engine->device.arena, &bstream->bitmap_memory);
 	}
 	if (engine->pinned != NULL)
 		GPU(&engine->device.failure, cudaFreeHost(engine->pinned));

@@ -45,14 +45,9 @@ host_rows_open(CudaEngine *engine, EngineError *error)
 		return ENGINE_OK;
 	while (bytes > engine->device.arena.limit / TILE_DIVISOR)
 		bytes /= 2;
-	if (stream->memory.base == 0)
-	{
-		status =
-			range_reserve(&engine->device.arena, &stream->memory, PART_STATE, 2 * bytes, error);
-		if (status != ENGINE_OK)
-			return status;
-	}
-	status = range_grow(&engine->device.arena, &stream->memory, 2 * bytes, error);
+	status = stream->memory.base != 0
+				 ? ENGINE_OK
+				 : range_take(&engine->device.arena, &stream->memory, PART_STATE, 2 * bytes, error);
 	if (status != ENGINE_OK)
 		return status;
 	if (!GPU(&engine->device.failure,
@@ -83,8 +78,7 @@ host_rows_close(CudaEngine *engine)
 	}
 	if (stream->copies != NULL)
 		GPU(&engine->device.failure, cudaStreamDestroy(stream->copies));
-	if (stream->memory.base != 0)
-		range_release(&engine->device.arena, &stream->memory);
+	range_release(&engine->device.arena, &stream->memory);
 	memset(stream, 0, sizeof(*stream));
 }
 
@@ -160,8 +154,8 @@ send_tile(CudaEngine *engine, const BatchStream *bstream, uint32_t from, uint32_
 }
 
 /* Launch up to PART tiles, device rows first. */
-static bool
-send_part(CudaEngine *engine, const BatchStream *bstream)
+bool
+host_rows_continue(CudaEngine *engine, const BatchStream *bstream)
 {
 	RowStream *stream = &engine->stream;
 	uint32_t rows = stream->launch.mirror.rows;
@@ -233,19 +227,13 @@ host_rows_begin(CudaEngine *engine, BatchStream *bstream, const ExactLaunch *lau
 			   &engine->device.failure,
 			   exact_stream_begin(launch, first < EXACT_TILE ? first : EXACT_TILE, &stream->search),
 			   "the start of a batch in tiles") &&
-		   send_part(engine, bstream);
+		   host_rows_continue(engine, bstream);
 }
 
 bool
 host_rows_more(const CudaEngine *engine)
 {
 	return engine->stream.next < engine->stream.launch.mirror.rows;
-}
-
-bool
-host_rows_continue(CudaEngine *engine, BatchStream *bstream)
-{
-	return send_part(engine, bstream);
 }
 
 uint32_t

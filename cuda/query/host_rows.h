@@ -44,7 +44,7 @@ extern uint32_t host_rows_queries(uint32_t max_k);
  */
 extern bool host_rows_begin(CudaEngine *engine, BatchStream *bstream, const ExactLaunch *launch);
 extern bool host_rows_more(const CudaEngine *engine);
-extern bool host_rows_continue(CudaEngine *engine, BatchStream *bstream);
+extern bool host_rows_continue(CudaEngine *engine, const BatchStream *bstream);
 /*
  * Upper bounds of a part of a batch: rows searched, bytes copied from host
  * memory.

@@ -29,11 +29,9 @@ grow_slots(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *
 	if (slots <= mirror->capacity)
 		return ENGINE_OK;
 	if (slots > mirror->most)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "%llu slots do not fit into %llu bytes",
-					 (unsigned long long) slots, (unsigned long long) engine->device.arena.limit);
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY, "%llu slots do not fit into %llu bytes",
+							(unsigned long long) slots,
+							(unsigned long long) engine->device.arena.limit);
 	spare = spare < mirror->most ? spare : mirror->most;
 	if (spare > slots && grow_to(engine, mirror, (uint32_t) spare, &ignored) == ENGINE_OK)
 		return ENGINE_OK;

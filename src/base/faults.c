@@ -65,6 +65,7 @@ typedef struct WorkMeter
 int			faults_mirror_limit = AREA_MIRRORS;
 int			faults_row_limit = ENGINE_MAX_SLOTS;
 int			faults_count_limit = AREA_LIST_COUNTS;
+int			faults_save_interval = 60000;
 int			faults_row_log = ROW_LOG_DIRECT;
 
 static const struct config_enum_entry append_wal_options[] = {
@@ -170,6 +171,11 @@ faults_define_setting(void)
 							"Sets how many counts of lists the shared area has.", "For tests only.",
 							&faults_count_limit, AREA_LIST_COUNTS, 64, AREA_LIST_COUNTS, PGC_SUSET,
 							GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+	DefineCustomIntVariable("gpuann.save_interval",
+							"Sets after how long the launcher saves counters again.",
+							"For tests only.", &faults_save_interval, 60000, 1,
+							60000, PGC_SIGHUP, GUC_NOT_IN_SAMPLE | GUC_UNIT_MS, NULL, NULL,
+							NULL);
 	DefineCustomEnumVariable("gpuann.row_log", "Sets who writes the WAL records of appends.",
 							 "For tests only.", &faults_row_log, ROW_LOG_DIRECT, append_wal_options,
 							 PGC_SUSET, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);

@@ -32,6 +32,7 @@ extern void faults_define_setting(void);
 extern int	faults_row_limit;	/* gpuann.row_limit: slots an index may have */
 extern int	faults_mirror_limit;	/* gpuann.mirror_limit: entries of the mirror table */
 extern int	faults_count_limit;	/* gpuann.count_limit: counts of lists in the area */
+extern int	faults_save_interval;	/* gpuann.save_interval: ms between writes of the state file */
 extern int	faults_row_log;		/* gpuann.row_log: who writes the record of an append */
 extern void fault_point(const char *point);
 extern void work_point(const char *file, int line);

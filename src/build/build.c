@@ -671,14 +671,15 @@ plan_format(BuildState *build, bool served)
 static void
 init_build(BuildState *build, Relation heap, Relation index, double expected_rows, uint64 nonce)
 {
-	memset(build, 0, sizeof(*build));
-	build->heap = heap;
-	build->index = index;
-	build->expected_rows = expected_rows;
-	build->nonce = nonce;
-	build->free_head = NO_SLOT;
-	build->least_norm = GPUANN_NO_LEAST_NORM;
-	build->most_norm = GPUANN_NO_MOST_NORM;
+	*build = (BuildState) {
+		.heap = heap,
+		.index = index,
+		.expected_rows = expected_rows,
+		.nonce = nonce,
+		.free_head = NO_SLOT,
+		.least_norm = GPUANN_NO_LEAST_NORM,
+		.most_norm = GPUANN_NO_MOST_NORM,
+	};
 }
 
 /*
@@ -724,7 +725,7 @@ link_rest(BuildState *build)
 	 * worker that links the index's previous file may hold the lock until this
 	 * transaction ends.
 	 */
-	link_pending_telling(build->index, index_format(build->index), build_progress);
+	link_pending(build->index, index_format(build->index), build_progress);
 	build_progress(build->unlinked);
 }
 

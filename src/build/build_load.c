@@ -115,13 +115,14 @@ loader_begin(Loader *loader, Relation index, BuildShared *shared)
 {
 	const IndexFormat *format = &shared->format;
 
-	memset(loader, 0, sizeof(*loader));
-	loader->index = index;
-	loader->type = gpuann_type_info(index);
-	loader->format = format;
-	loader->shared = shared;
-	loader->least_norm = GPUANN_NO_LEAST_NORM;
-	loader->most_norm = GPUANN_NO_MOST_NORM;
+	*loader = (Loader) {
+		.index = index,
+		.type = gpuann_type_info(index),
+		.format = format,
+		.shared = shared,
+		.least_norm = GPUANN_NO_LEAST_NORM,
+		.most_norm = GPUANN_NO_MOST_NORM,
+	};
 	loader->row_memory =
 		AllocSetContextCreate(CurrentMemoryContext, "gpuann build row", ALLOCSET_DEFAULT_SIZES);
 	loader->vectors =

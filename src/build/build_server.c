@@ -598,11 +598,12 @@ build_server_fetch(BuildServer *build, LinkResult *part)
 	if (!are_codes(build, build->codes, (uint32) count))
 		return failed_with(build, ENGINE_INVALID, "the server made a code that cannot be");
 	build->fetched += (uint32) count;
-	memset(part, 0, sizeof(*part));
-	part->count = (uint32) count;
-	part->slots = build->slots;
-	part->rows = build->graph_rows;
-	part->codes = build->codes;
+	*part = (LinkResult) {
+		.count = (uint32) count,
+		.slots = build->slots,
+		.rows = build->graph_rows,
+		.codes = build->codes,
+	};
 	return true;
 }
 

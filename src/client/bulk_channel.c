@@ -12,7 +12,6 @@
 
 #include "miscadmin.h"
 #include "storage/ipc.h"
-#include "storage/latch.h"
 
 #define MAX_CHANNELS	256
 #define CLAIM_POLL_MS	10		/* polling interval while all channels are in use */
@@ -60,12 +59,7 @@ channel_claim_until(int64 give_up_ms)
 	int			number;
 
 	while ((number = channel_claim()) < 0 && monotonic_ms() < give_up_ms)
-	{
-		CHECK_FOR_INTERRUPTS();
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, CLAIM_POLL_MS,
-						 shmem_wait_event(SHMEM_WAIT_CHANNEL));
-		ResetLatch(MyLatch);
-	}
+		shmem_sleep(CLAIM_POLL_MS, SHMEM_WAIT_CHANNEL);
 	return number;
 }
 

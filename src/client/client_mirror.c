@@ -18,7 +18,6 @@
 
 #include "access/xlog.h"
 #include "miscadmin.h"
-#include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
@@ -71,12 +70,9 @@ recall_index(Relation index)
 
 	if (remembered == NULL)
 	{
-		HASHCTL		info;
+		HASHCTL		info = {
+			.keysize = sizeof(Oid), .entrysize = sizeof(Remembered), .hcxt = TopMemoryContext};
 
-		memset(&info, 0, sizeof(info));
-		info.keysize = sizeof(Oid);
-		info.entrysize = sizeof(Remembered);
-		info.hcxt = TopMemoryContext;
 		remembered =
 			hash_create("gpuann mirrors met", 64, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 		CacheRegisterRelcacheCallback(forget_index, (Datum) 0);
@@ -493,10 +489,7 @@ client_ask_to_link(Relation index, uint64 position)
 			atomic_store(wanted, 0);
 			return false;
 		}
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ASK_POLL_MS,
-						 shmem_wait_event(SHMEM_WAIT_MIRROR));
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		shmem_sleep(ASK_POLL_MS, SHMEM_WAIT_MIRROR);
 	}
 	return true;
 }

@@ -363,12 +363,7 @@ await_leave(Oid database)
 	int64		until = monotonic_ms() + LEAVE_MS;
 
 	while (ask_to_leave(database) && monotonic_ms() < until)
-	{
-		CHECK_FOR_INTERRUPTS();
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LEAVE_POLL_MS,
-						 shmem_wait_event(SHMEM_WAIT_LEAVE));
-		ResetLatch(MyLatch);
-	}
+		shmem_sleep(LEAVE_POLL_MS, SHMEM_WAIT_LEAVE);
 }
 
 /* ProcessUtility hook: run a statement after workers have left its database. */

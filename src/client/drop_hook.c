@@ -27,26 +27,19 @@ typedef struct DroppedIndex
 } DroppedIndex;
 
 static object_access_hook_type prev_object_access = NULL;
-static DroppedIndex *dropped = NULL;
-static int	dropped_count = 0;
-static int	dropped_room = 0;
+static List *dropped = NIL;		/* of DroppedIndex, in TopTransactionContext */
 
 /* Remember an entry for the end of the transaction. */
 static void
 drop_hook_remember(int entry)
 {
-	if (dropped_count == dropped_room)
-	{
-		int			room = dropped_room > 0 ? 2 * dropped_room : 16;
+	MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
+	DroppedIndex *index = palloc(sizeof(DroppedIndex));
 
-		/* this may raise an out-of-memory error */
-		dropped = dropped ? repalloc(dropped, room * sizeof(DroppedIndex))
-			: MemoryContextAlloc(TopMemoryContext, room * sizeof(DroppedIndex));
-		dropped_room = room;
-	}
-	dropped[dropped_count].entry = entry;
-	dropped[dropped_count].identity = atomic_load(&mirror_track(entry)->identity);
-	dropped[dropped_count++].subid = GetCurrentSubTransactionId();
+	*index = (DroppedIndex) {entry, atomic_load(&mirror_track(entry)->identity),
+							 GetCurrentSubTransactionId()};
+	dropped = lappend(dropped, index);
+	MemoryContextSwitchTo(before);
 }
 
 /*
@@ -87,11 +80,15 @@ gpuann_object_access(ObjectAccessType access, Oid class, Oid object, int subobje
 static void
 forget_dropped(void)
 {
+	ListCell   *cell;
+
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	for (int i = 0; i < dropped_count; i++)
+	foreach(cell, dropped)
 	{
-		if (mirror_is_still(dropped[i].entry, dropped[i].identity))
-			mirror_forget(dropped[i].entry);
+		DroppedIndex *index = lfirst(cell);
+
+		if (mirror_is_still(index->entry, index->identity))
+			mirror_forget(index->entry);
 	}
 	LWLockRelease(gpuann_mirror_lock());
 }
@@ -99,7 +96,7 @@ forget_dropped(void)
 static void
 drop_hook_at_transaction_end(XactEvent event, void *arg)
 {
-	if (dropped_count == 0)
+	if (dropped == NIL)
 		return;
 	if (event == XACT_EVENT_COMMIT)
 		forget_dropped();
@@ -108,28 +105,28 @@ drop_hook_at_transaction_end(XactEvent event, void *arg)
 	 * periodic check finds the entry.
 	 */
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
-		dropped_count = 0;
+		dropped = NIL;
 }
 
 static void
 drop_hook_at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent,
 								void *arg)
 {
-	int			kept = 0;
+	ListCell   *cell;
 
 	if (event != SUBXACT_EVENT_ABORT_SUB && event != SUBXACT_EVENT_COMMIT_SUB)
 		return;
-	for (int i = 0; i < dropped_count; i++)
+	foreach(cell, dropped)
 	{
-		if (dropped[i].subid == subid)
-		{
-			if (event == SUBXACT_EVENT_ABORT_SUB)
-				continue;
-			dropped[i].subid = parent;
-		}
-		dropped[kept++] = dropped[i];
+		DroppedIndex *index = lfirst(cell);
+
+		if (index->subid != subid)
+			continue;
+		if (event == SUBXACT_EVENT_ABORT_SUB)
+			dropped = foreach_delete_current(dropped, cell);
+		else
+			index->subid = parent;
 	}
-	dropped_count = kept;
 }
 
 void

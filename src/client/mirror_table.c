@@ -11,6 +11,7 @@
 #include "client/shmem.h"
 #include "base/faults.h"
 #include "client/mirror_table.h"
+#include "engine/select.h"
 
 #include "miscadmin.h"
 #include "storage/shmem.h"
@@ -177,15 +178,6 @@ most_entries(void)
 #endif
 }
 
-static int
-compare_databases(const void *left, const void *right)
-{
-	const uint32 *a = left;
-	const uint32 *b = right;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
 /*
  * When the table is full, the database that loses an entry to `asking`: the one
  * that holds most, if afterwards it holds at least as many as `asking`; else
@@ -204,7 +196,7 @@ losing_database(uint32 asking)
 
 	for (int i = 0; i < count; i++)
 		databases[i] = mirror_track(i)->key.database;
-	qsort(databases, count, sizeof(uint32), compare_databases);
+	qsort(databases, count, sizeof(uint32), compare_numbers);
 	for (int i = 0; i < count; i++)
 	{
 		int			held;

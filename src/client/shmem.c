@@ -14,12 +14,14 @@
 #include <signal.h>
 #include <sys/mman.h>
 
+#include "base/faults.h"
 #include "client/shmem.h"
 #include "server/spin_wait.h"
 
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/ipc.h"
+#include "storage/latch.h"
 #include "storage/pmsignal.h"
 #include "storage/proc.h"
 #include "utils/wait_event.h"
@@ -143,6 +145,15 @@ shmem_wait_event(ShmemWaitEvent event)
 #else
 	return PG_WAIT_EXTENSION;
 #endif
+}
+
+void
+shmem_sleep(int ms, ShmemWaitEvent event)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms,
+					 shmem_wait_event(event));
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
 }
 
 int

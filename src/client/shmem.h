@@ -114,6 +114,8 @@ typedef enum ShmemWaitEvent
 } ShmemWaitEvent;
 
 extern uint32 shmem_wait_event(ShmemWaitEvent event);
+/* Sleep for so long, unless woken by the latch; heeds a cancel. */
+extern void shmem_sleep(int ms, ShmemWaitEvent event);
 
 /* This backend's request slot, or -1 for a process without one. */
 extern int	shmem_my_slot(void);

@@ -45,16 +45,14 @@ shmem_startup(void)
 static void
 register_launcher(void)
 {
-	BackgroundWorker worker;
+	BackgroundWorker worker = {.bgw_name = "gpuann launcher",
+							   .bgw_type = "gpuann launcher",
+							   .bgw_flags = BGWORKER_SHMEM_ACCESS,
+							   .bgw_start_time = BgWorkerStart_PostmasterStart,
+							   .bgw_restart_time = 5,
+							   .bgw_library_name = "gpuann",
+							   .bgw_function_name = "gpuann_launcher_main"};
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
-	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
-	worker.bgw_restart_time = 5;
-	snprintf(worker.bgw_library_name, BGW_MAXLEN, "gpuann");
-	snprintf(worker.bgw_function_name, BGW_MAXLEN, "gpuann_launcher_main");
-	snprintf(worker.bgw_name, BGW_MAXLEN, "gpuann launcher");
-	snprintf(worker.bgw_type, BGW_MAXLEN, "gpuann launcher");
 	RegisterBackgroundWorker(&worker);
 }
 

@@ -544,12 +544,15 @@ extern uint64_t cpu_engine_mirror_bytes(const MirrorSpec *spec);
 #define ENGINE_ENTRY_SYMBOL "gpuann_engine_ops"
 typedef const EngineOps *(*EngineEntry) (void);
 
-extern void engine_error(EngineError *error, EngineStatus status, const char *format,...)
+/* Fill *error, unless NULL. Returns the status. */
+extern EngineStatus engine_error(EngineError *error, EngineStatus status, const char *format,...)
 			__attribute__((format(printf, 3, 4)));
 
 /* Checks that engines share (limits.c). */
 extern EngineStatus engine_check_spec(const MirrorSpec *spec, EngineError *error);
 extern EngineStatus engine_check_lists(uint32_t lists, uint32_t count, EngineError *error);
+extern EngineStatus engine_check_job(const EngineJob *job, SearchMethod method,
+									 EngineError *error);
 extern EngineStatus engine_check_query(const EngineQuery *query, SearchMethod method,
 									   EngineError *error);
 

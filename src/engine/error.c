@@ -8,16 +8,16 @@
 
 #include "engine/engine.h"
 
-/* Fill *error (which may be NULL). */
-void
+EngineStatus
 engine_error(EngineError *error, EngineStatus status, const char *format,...)
 {
 	va_list		args;
 
 	if (error == NULL)
-		return;
+		return status;
 	error->status = status;
 	va_start(args, format);
 	(void) vsnprintf(error->text, sizeof(error->text), format, args);
 	va_end(args);
+	return status;
 }

@@ -19,6 +19,16 @@ result_before(const SearchResult *a, const SearchResult *b)
 	return (a->distance < b->distance) | ((a->distance == b->distance) & (a->slot < b->slot));
 }
 
+/* qsort() and bsearch(): numbers of 32 bits, ascending. */
+static inline int
+compare_numbers(const void *left, const void *right)
+{
+	uint32_t	a = *(const uint32_t *) left;
+	uint32_t	b = *(const uint32_t *) right;
+
+	return a < b ? -1 : a > b;
+}
+
 /*
  * Pseudo-random rank of a duplicate. It depends on the slot that chooses too,
  * so that duplicates choose differently among each other.

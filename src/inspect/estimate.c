@@ -18,7 +18,6 @@
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"
 #include "fmgr.h"
-#include "funcapi.h"
 #include "miscadmin.h"
 #include "portability/instr_time.h"
 #include "utils/builtins.h"
@@ -31,8 +30,7 @@
 #include "link/local_engine.h"
 #include "page/pages.h"
 #include "base/signature.h"
-
-#define ESTIMATE_COLUMNS	5
+#include "base/sql_row.h"
 
 /*
  * Measuring one distance: over so many bytes of vectors, which stay in a cache,
@@ -254,22 +252,18 @@ gpuann_estimate(PG_FUNCTION_ARGS)
 	int64		rows;
 	GpuannTypeInfo info = {0};
 	IndexFormat format;
-	TupleDesc	desc;
-	Datum		values[ESTIMATE_COLUMNS];
-	bool		nulls[ESTIMATE_COLUMNS] = {0};
+	SqlRow		row = {0};
 
 	signature_check(fcinfo, "int8,int4,regtype,_text,text", "int8,int8,int8,float8,int4");
 	rows = PG_GETARG_INT64(0);
 	info.type = element_type(PG_GETARG_OID(2));
 	info.metric = metric_of(text_to_cstring(PG_GETARG_TEXT_PP(4)), info.type);
 	info.max_dims = (int) engine_max_dims(info.type);
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	estimate_format(&format, &info, rows, PG_GETARG_INT32(1), PG_GETARG_DATUM(3));
-	values[0] = Int64GetDatum((int64) index_bytes(&format, rows));
-	values[1] = Int64GetDatum((int64) mirror_bytes(&format, (uint32) rows));
-	values[2] = Int64GetDatum((int64) build_memory(&format, (double) rows));
-	values[3] = Float8GetDatum(build_seconds(&format, rows));
-	values[4] = Int32GetDatum(local_engine_threads());
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+	row_put(&row, Int64GetDatum((int64) index_bytes(&format, rows)));
+	row_put(&row, Int64GetDatum((int64) mirror_bytes(&format, (uint32) rows)));
+	row_put(&row, Int64GetDatum((int64) build_memory(&format, (double) rows)));
+	row_put(&row, Float8GetDatum(build_seconds(&format, rows)));
+	row_put(&row, Int32GetDatum(local_engine_threads()));
+	return row_return(fcinfo, &row);
 }

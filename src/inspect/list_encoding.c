@@ -21,11 +21,11 @@
 
 #include "base/base.h"
 #include "base/signature.h"
+#include "base/sql_row.h"
 #include "engine/quantizer/cooc.h"
 #include "inspect/list_work.h"
 #include "lists/postings.h"
 
-#define ENCODING_COLUMNS	11
 #define ROWS_AT_ONCE		(QUANTIZER_BLOCK * 64)	/* rows encoded between checks for interrupts */
 
 /* The codes of a list, without what follows their words. */
@@ -154,13 +154,13 @@ mine_sets(const ListCodes *codes, uint64 seed, ListEncoding *encoding)
 	uint32		parts = codes->lists->parts;
 	unsigned char *sample = palloc((Size) COOC_MINED_BLOCKS * QUANTIZER_BLOCK * parts);
 	CoocMining	mining = {.codes = sample, .stride = parts, .parts = parts, .seed = seed,
-						  .choice = COOC_COVER, .rows = sample_codes(codes, sample)};
+						  .rows = sample_codes(codes, sample)};
 	CoocSets   *sets = mine_interruptibly(&mining);
 
 	encoding->sets = sets->count;
 	if (sets->count > 0)
 	{
-		CoocGain	gain = cooc_gain(sets, sample, parts, mining.rows, false);
+		CoocGain	gain = cooc_gain(sets, sample, parts, mining.rows);
 
 		gain.rows = codes->count;
 		encoding->pays = cooc_takes(COOC_AUTO, parts) && cooc_pays(&gain);
@@ -181,7 +181,7 @@ count_words(const ListCodes *codes, CoocSets *sets, ListEncoding *encoding)
 
 			CHECK_FOR_INTERRUPTS();
 			encoding->padded += cooc_gain(sets, codes->codes + first * sets->parts,
-										  sets->parts, rows, false).padded;
+										  sets->parts, rows).padded;
 		}
 	}
 	PG_FINALLY();
@@ -240,26 +240,23 @@ mode_name(CoocMode mode)
 /* Fill in the row of a list. */
 static void
 encoding_fill_row(const ListFormat *lists, const ListEncoding *encoding, uint32 list, CoocMode mode,
-				  Datum *values, bool *nulls)
+				  SqlRow *row)
 {
 	double		plain = (double) encoding->rows * lists->parts;
 	bool		empty = encoding->rows == 0;
-	int			i = 0;
 
-	memset(nulls, false, ENCODING_COLUMNS * sizeof(bool));
-	values[i++] = Int32GetDatum((int32) list);
-	values[i++] = Int64GetDatum((int64) encoding->rows);
-	values[i++] = Int32GetDatum((int32) encoding->sets);
-	values[i++] = Int32GetDatum((int32) lists->parts);
-	nulls[i] = empty;
-	values[i++] = Float8GetDatum(empty ? 0 : (double) encoding->padded / (double) encoding->rows);
-	values[i++] = Int64GetDatum((int64) (encoding->rows * lists->parts));
-	values[i++] = Int64GetDatum((int64) (encoding->padded * sizeof(uint16)));
-	nulls[i] = empty;
-	values[i++] = Float8GetDatum(empty ? 0 : 1 - (double) encoding->padded / plain);
-	values[i++] = BoolGetDatum(encoding->pays);
-	values[i++] = CStringGetTextDatum(mode_name(mode));
-	values[i++] = BoolGetDatum(is_encoded(encoding, mode));
+	row_put(row, Int32GetDatum((int32) list));
+	row_put(row, Int64GetDatum((int64) encoding->rows));
+	row_put(row, Int32GetDatum((int32) encoding->sets));
+	row_put(row, Int32GetDatum((int32) lists->parts));
+	row_put_if(row, !empty,
+			   Float8GetDatum(empty ? 0 : (double) encoding->padded / (double) encoding->rows));
+	row_put(row, Int64GetDatum((int64) (encoding->rows * lists->parts)));
+	row_put(row, Int64GetDatum((int64) (encoding->padded * sizeof(uint16))));
+	row_put_if(row, !empty, Float8GetDatum(empty ? 0 : 1 - (double) encoding->padded / plain));
+	row_put(row, BoolGetDatum(encoding->pays));
+	row_put(row, CStringGetTextDatum(mode_name(mode)));
+	row_put(row, BoolGetDatum(is_encoded(encoding, mode)));
 }
 
 PG_FUNCTION_INFO_V1(gpuann_list_encoding);
@@ -268,7 +265,7 @@ PG_FUNCTION_INFO_V1(gpuann_list_encoding);
 Datum
 gpuann_list_encoding(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	SqlRow		row = {0};
 	SqlIndex	opened;
 	ListFormat	lists;
 	ListEncoding *encodings;
@@ -299,11 +296,8 @@ gpuann_list_encoding(PG_FUNCTION_ARGS)
 	sql_index_close(&opened);
 	for (uint32 list = 0; list < lists.lists; list++)
 	{
-		Datum		values[ENCODING_COLUMNS];
-		bool		nulls[ENCODING_COLUMNS];
-
-		encoding_fill_row(&lists, &encodings[list], list, mode, values, nulls);
-		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+		encoding_fill_row(&lists, &encodings[list], list, mode, &row);
+		row_add(fcinfo, &row);
 	}
 	PG_RETURN_NULL();
 }

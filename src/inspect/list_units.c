@@ -19,12 +19,12 @@
 #include "utils/tuplestore.h"
 
 #include "base/signature.h"
+#include "base/sql_row.h"
 #include "engine/units/placement.h"
 #include "inspect/list_work.h"
 
 #define UNIT_NUMBERS	4
 #define UNIT_LOADS		3
-#define UNIT_COLUMNS	(1 + UNIT_NUMBERS + UNIT_LOADS)
 #define UNCOUNTED		0.5		/* probes beside those counted, times lists: none is never probed */
 #define MAX_EFFORT		UINT64CONST(100000000)	/* units tried for each copy of each list */
 
@@ -190,24 +190,17 @@ place(const UnitsCall *call, const ListLoad *loads, CopyRule rule, bool may_not_
 static void
 return_rows(FunctionCallInfo fcinfo, const UnitRow *rows, uint32 units)
 {
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	SqlRow		row = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
 	for (uint32 unit = 0; unit < units; unit++)
 	{
-		Datum		values[UNIT_COLUMNS];
-		bool		nulls[UNIT_COLUMNS] = {false};
-		int			column = 0;
-
-		values[column++] = Int32GetDatum((int32) unit);
+		row_put(&row, Int32GetDatum((int32) unit));
 		for (int i = 0; i < UNIT_NUMBERS; i++)
-			values[column++] = Int64GetDatum(rows[unit].numbers[i]);
+			row_put(&row, Int64GetDatum(rows[unit].numbers[i]));
 		for (int i = 0; i < UNIT_LOADS; i++)
-		{
-			nulls[column] = isnan(rows[unit].loads[i]);
-			values[column++] = Float8GetDatum(rows[unit].loads[i]);
-		}
-		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+			row_put_if(&row, !isnan(rows[unit].loads[i]), Float8GetDatum(rows[unit].loads[i]));
+		row_add(fcinfo, &row);
 	}
 }
 

@@ -13,11 +13,11 @@
 
 #include "base/base.h"
 #include "base/signature.h"
+#include "base/sql_row.h"
 #include "client/list_counts.h"
 #include "inspect/list_work.h"
 #include "lists/postings.h"
 
-#define STATS_COLUMNS	5
 
 void
 list_work_open(Oid oid, SqlIndex *opened)
@@ -87,9 +87,9 @@ PG_FUNCTION_INFO_V1(gpuann_list_stats);
 Datum
 gpuann_list_stats(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	SqlIndex	opened;
 	ListWork	work;
+	SqlRow		row = {0};
 	double		total = 0;
 
 	signature_check(fcinfo, "regclass", "int4,int8,int8,float8,float8");
@@ -101,19 +101,15 @@ gpuann_list_stats(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	for (uint32 list = 0; list < work.lists.lists; list++)
 	{
-		Datum		values[STATS_COLUMNS];
-		bool		nulls[STATS_COLUMNS] = {false};
 		double		probes = work.probes == NULL ? 0 : work.probes[list];
+		double		cost = probes * list_probe_cost(work.rows[list]);
 
-		values[0] = Int32GetDatum((int32) list);
-		values[1] = Int64GetDatum(work.rows[list]);
-		values[2] = Int64GetDatum((int64) list_work_bytes(&work, list));
-		values[3] = Float8GetDatum(probes);
-		nulls[3] = work.probes == NULL;
-		values[4] =
-			Float8GetDatum(total > 0 ? probes * list_probe_cost(work.rows[list]) / total : 0);
-		nulls[4] = !(total > 0);
-		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+		row_put(&row, Int32GetDatum((int32) list));
+		row_put(&row, Int64GetDatum(work.rows[list]));
+		row_put(&row, Int64GetDatum((int64) list_work_bytes(&work, list)));
+		row_put_if(&row, work.probes != NULL, Float8GetDatum(probes));
+		row_put_if(&row, total > 0, Float8GetDatum(total > 0 ? cost / total : 0));
+		row_add(fcinfo, &row);
 	}
 	PG_RETURN_NULL();
 }

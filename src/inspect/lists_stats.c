@@ -6,11 +6,11 @@
 #include "postgres.h"
 
 #include "fmgr.h"
-#include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 
 #include "base/signature.h"
+#include "base/sql_row.h"
 #include "base/sql_index.h"
 #include "lists/postings.h"
 #include "page/buffer_hints.h"
@@ -54,12 +54,11 @@ summarize(Relation index, const ListFormat *lists, ListsSummary *summary)
 	}
 }
 
-/* The mean of squared distances, or null. */
-static Datum
-mean_distance(double sum, uint64 rows, bool *isnull)
+/* The mean of squared distances; 0: there are none. */
+static double
+mean_distance(double sum, uint64 rows)
 {
-	*isnull = rows == 0;
-	return Float8GetDatum(rows == 0 ? 0 : sum / rows);
+	return rows == 0 ? 0 : sum / rows;
 }
 
 static const char *
@@ -71,30 +70,27 @@ quantizer_name(uint16 kind)
 /* Fill in the row. */
 static void
 lists_fill_row(const IndexFormat *format, const ListFormat *lists, const ListsSummary *summary,
-			   Datum *values, bool *nulls)
+			   SqlRow *row)
 {
-	int			i = 0;
-	double		built;
-	double		added;
+	double		built = mean_distance(lists->built_distance, lists->built_rows);
+	double		added = mean_distance(summary->added_distance, summary->added_rows);
+	bool		compared = built > 0 && summary->added_rows > 0;
 
-	values[i++] = Int32GetDatum((int32) lists->lists);
-	values[i++] = Int64GetDatum((int64) summary->rows);
-	values[i++] = Int32GetDatum((int32) summary->empty);
-	values[i++] = Int64GetDatum(summary->least);
-	values[i++] = Float8GetDatum((double) summary->rows / lists->lists);
-	values[i++] = Int64GetDatum(summary->most);
-	values[i++] = CStringGetTextDatum(quantizer_name(lists->quantizer));
-	values[i++] = Int32GetDatum(lists->bits);
-	values[i++] = Int32GetDatum((int32) lists->code_bytes);
-	values[i++] = Int64GetDatum((int64) summary->used * BLCKSZ);
-	values[i++] = Int64GetDatum((int64) format->seed_pages * BLCKSZ);
-	values[i++] = Int64GetDatum((int64) summary->added_rows);
-	values[i] = mean_distance(lists->built_distance, lists->built_rows, &nulls[i]);
-	values[i + 1] = mean_distance(summary->added_distance, summary->added_rows, &nulls[i + 1]);
-	built = DatumGetFloat8(values[i]);
-	added = DatumGetFloat8(values[i + 1]);
-	nulls[i + 2] = nulls[i] || nulls[i + 1] || !(built > 0);
-	values[i + 2] = Float8GetDatum(nulls[i + 2] ? 0 : added / built - 1);
+	row_put(row, Int32GetDatum((int32) lists->lists));
+	row_put(row, Int64GetDatum((int64) summary->rows));
+	row_put(row, Int32GetDatum((int32) summary->empty));
+	row_put(row, Int64GetDatum(summary->least));
+	row_put(row, Float8GetDatum((double) summary->rows / lists->lists));
+	row_put(row, Int64GetDatum(summary->most));
+	row_put(row, CStringGetTextDatum(quantizer_name(lists->quantizer)));
+	row_put(row, Int32GetDatum(lists->bits));
+	row_put(row, Int32GetDatum((int32) lists->code_bytes));
+	row_put(row, Int64GetDatum((int64) summary->used * BLCKSZ));
+	row_put(row, Int64GetDatum((int64) format->seed_pages * BLCKSZ));
+	row_put(row, Int64GetDatum((int64) summary->added_rows));
+	row_put_if(row, lists->built_rows > 0, Float8GetDatum(built));
+	row_put_if(row, summary->added_rows > 0, Float8GetDatum(added));
+	row_put_if(row, compared, Float8GetDatum(compared ? added / built - 1 : 0));
 }
 
 PG_FUNCTION_INFO_V1(gpuann_lists);
@@ -107,25 +103,21 @@ gpuann_lists(PG_FUNCTION_ARGS)
 	const IndexFormat *format;
 	ListFormat	lists;
 	ListsSummary summary;
-	TupleDesc	desc;
-	Datum		values[LISTS_COLUMNS];
-	bool		nulls[LISTS_COLUMNS];
+	SqlRow		row = {0};
 
 	signature_check(fcinfo, "regclass",
 					"int4,int8,int4,int8,float8,int8,text,int4,int4,int8,int8,int8,float8,float8,"
 					"float8");
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_WATCH, &opened);
 	format = index_format(opened.index);
-	memset(values, 0, sizeof(values));
-	memset(nulls, !format_has_lists(format), sizeof(nulls));
 	if (format_has_lists(format))
 	{
 		list_format_read(opened.index, format, &lists);
 		summarize(opened.index, &lists, &summary);
-		lists_fill_row(format, &lists, &summary, values, nulls);
+		lists_fill_row(format, &lists, &summary, &row);
 	}
+	while (row.count < LISTS_COLUMNS)
+		row_put_if(&row, false, (Datum) 0);
 	sql_index_close(&opened);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+	return row_return(fcinfo, &row);
 }

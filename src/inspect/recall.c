@@ -19,14 +19,12 @@
 #include <math.h>
 
 #include "access/genam.h"
-#include "access/htup_details.h"
 #include "access/relscan.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "common/pg_prng.h"
 #include "executor/tuptable.h"
 #include "fmgr.h"
-#include "funcapi.h"
 #include "miscadmin.h"
 #include "portability/instr_time.h"
 #include "storage/shmem.h"
@@ -36,11 +34,11 @@
 
 #include "scan/scan.h"
 #include "base/signature.h"
+#include "base/sql_row.h"
 #include "base/sql_index.h"
 
 #define MAX_SAMPLES		100000
 #define MAX_K			ENGINE_MAX_EF
-#define RECALL_COLUMNS	7
 #define SPARE_SAMPLES	100		/* drawn more, and twice as many: some rows are not visible */
 #define BATCH_SAMPLES	128		/* asked about at once */
 
@@ -389,16 +387,12 @@ Datum
 gpuann_recall(PG_FUNCTION_ARGS)
 {
 	Recall		recall = {.least = 1};
-	TupleDesc	desc;
-	Datum		values[RECALL_COLUMNS];
-	bool		nulls[RECALL_COLUMNS];
+	SqlRow		row = {0};
 	uint32		samples;
-	bool		none;
+	bool		any;
 
 	signature_check(fcinfo, "regclass,int4,int4,int4",
 					"int4,float8,float8,float8,float8,float8,float8");
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(2))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 						errmsg("index, samples and k must not be null")));
@@ -418,15 +412,13 @@ gpuann_recall(PG_FUNCTION_ARGS)
 	UnregisterSnapshot(recall.snapshot);
 	sql_index_close(&recall.opened);
 
-	none = recall.asked == 0;
-	memset(nulls, none, sizeof(nulls));
-	nulls[0] = false;
-	values[0] = Int32GetDatum((int32) recall.asked);
-	values[1] = Float8GetDatum(none ? 0 : (double) recall.hits / Max(recall.wanted, 1));
-	values[2] = Float8GetDatum(recall.least);
-	values[3] = Float8GetDatum(none ? 0 : recall.visited / recall.asked);
-	values[4] = Float8GetDatum(none ? 0 : recall.ms / recall.asked);
-	values[5] = Float8GetDatum(none ? 0 : recall.exact_ms / recall.asked);
-	values[6] = Float8GetDatum(none ? 0 : (double) recall.by_server / recall.asked);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+	any = recall.asked > 0;
+	row_put(&row, Int32GetDatum((int32) recall.asked));
+	row_put_if(&row, any, Float8GetDatum((double) recall.hits / Max(recall.wanted, 1)));
+	row_put_if(&row, any, Float8GetDatum(recall.least));
+	row_put_if(&row, any, Float8GetDatum(any ? recall.visited / recall.asked : 0));
+	row_put_if(&row, any, Float8GetDatum(any ? recall.ms / recall.asked : 0));
+	row_put_if(&row, any, Float8GetDatum(any ? recall.exact_ms / recall.asked : 0));
+	row_put_if(&row, any, Float8GetDatum(any ? (double) recall.by_server / recall.asked : 0));
+	return row_return(fcinfo, &row);
 }

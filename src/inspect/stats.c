@@ -7,7 +7,6 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "catalog/pg_type_d.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -21,9 +20,9 @@
 #include "lists/postings.h"
 #include "page/pending.h"
 #include "base/signature.h"
+#include "base/sql_row.h"
 #include "base/sql_index.h"
 
-#define STATS_COLUMNS	31
 #define STATS_COLUMNS_0_1 30	/* without posting_bytes: as version 0.1 declares them */
 #define STATS_COUNTS \
 	"int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int4,float8,int4,_int4,float8,int8,"
@@ -219,37 +218,21 @@ find_reachable(IndexStats *stats)
 
 /* ---- the row ---- */
 
-/* A row under construction. */
-typedef struct StatsRow
-{
-	int			count;
-	Datum		values[STATS_COLUMNS];
-	bool		nulls[STATS_COLUMNS];
-} StatsRow;
-
 static void
-stats_put(StatsRow *row, Datum value, bool isnull)
+put_count(SqlRow *row, uint64 count)
 {
-	Assert(row->count < STATS_COLUMNS);
-	row->nulls[row->count] = isnull;
-	row->values[row->count++] = value;
+	row_put(row, Int64GetDatum((int64) count));
 }
 
 static void
-put_count(StatsRow *row, uint64 count)
-{
-	stats_put(row, Int64GetDatum((int64) count), false);
-}
-
-static void
-put_pages(StatsRow *row, BlockNumber pages)
+put_pages(SqlRow *row, BlockNumber pages)
 {
 	put_count(row, (uint64) pages * BLCKSZ);
 }
 
 /* Slots by state, and the list's positions. */
 static void
-put_slots(StatsRow *row, const IndexStats *stats)
+put_slots(SqlRow *row, const IndexStats *stats)
 {
 	uint64		counted = 0;
 
@@ -268,7 +251,7 @@ put_slots(StatsRow *row, const IndexStats *stats)
 
 /* The graph: how many neighbours live rows have, and what is reached. */
 static void
-put_graph(StatsRow *row, const IndexStats *stats)
+put_graph(SqlRow *row, const IndexStats *stats)
 {
 	bool		lists = format_has_lists(stats->format);
 	uint32		degree = stats->format->degree;
@@ -283,15 +266,14 @@ put_graph(StatsRow *row, const IndexStats *stats)
 		most--;
 	for (uint32 i = 0; i <= degree; i++)
 		counts[i] = Int32GetDatum((int32) stats->histogram[i]);
-	stats_put(row, Int32GetDatum((int32) least), none);
-	stats_put(row, Float8GetDatum(none ? 0 : (double) stats->edges / stats->live_linked), none);
-	stats_put(row, Int32GetDatum((int32) most), none);
-	stats_put(row,
-			  PointerGetDatum(
-				  construct_array(counts, degree + 1, INT4OID, sizeof(int32), true, TYPALIGN_INT)),
-			  lists);
-	stats_put(row, Float8GetDatum(none ? 0 : (double) stats->live_reached / stats->live_linked),
-			  none || stats->reached == NULL);
+	row_put_if(row, !none, Int32GetDatum((int32) least));
+	row_put_if(row, !none, Float8GetDatum(none ? 0 : (double) stats->edges / stats->live_linked));
+	row_put_if(row, !none, Int32GetDatum((int32) most));
+	row_put_if(row, !lists,
+			   PointerGetDatum(construct_array(counts, degree + 1, INT4OID, sizeof(int32), true,
+											   TYPALIGN_INT)));
+	row_put_if(row, !none && stats->reached != NULL,
+			   Float8GetDatum(none ? 0 : (double) stats->live_reached / stats->live_linked));
 	put_count(row, stats->meta.seeds);
 }
 
@@ -300,7 +282,7 @@ put_graph(StatsRow *row, const IndexStats *stats)
  * declared.
  */
 static void
-put_bytes(StatsRow *row, const IndexStats *stats, bool postings)
+put_bytes(SqlRow *row, const IndexStats *stats, bool postings)
 {
 	BlockNumber used = 1 + stats->format->seed_pages + stats->bounds.superblocks +
 					   stats->node_pages + stats->vector_pages + stats->posting_pages;
@@ -331,17 +313,17 @@ metric_name(uint16 metric)
 
 /* What the build has fixed. */
 static void
-put_format(StatsRow *row, const IndexStats *stats)
+put_format(SqlRow *row, const IndexStats *stats)
 {
 	const IndexFormat *format = stats->format;
 
-	stats_put(row, Int32GetDatum((int32) stats->meta.format_version), false);
-	stats_put(row, Int32GetDatum(format->m), format_has_lists(format));
-	stats_put(row, Int32GetDatum(format->ef_construction), format_has_lists(format));
-	stats_put(row, Int32GetDatum((int32) format->dims), false);
-	stats_put(row, CStringGetTextDatum(type_name(format->type)), false);
-	stats_put(row, CStringGetTextDatum(metric_name(format->metric)), false);
-	stats_put(row, CStringGetTextDatum(psprintf(UINT64_FORMAT, stats->meta.nonce)), false);
+	row_put(row, Int32GetDatum((int32) stats->meta.format_version));
+	row_put_if(row, !format_has_lists(format), Int32GetDatum(format->m));
+	row_put_if(row, !format_has_lists(format), Int32GetDatum(format->ef_construction));
+	row_put(row, Int32GetDatum((int32) format->dims));
+	row_put(row, CStringGetTextDatum(type_name(format->type)));
+	row_put(row, CStringGetTextDatum(metric_name(format->metric)));
+	row_put(row, CStringGetTextDatum(psprintf(UINT64_FORMAT, stats->meta.nonce)));
 	put_count(row, stats->meta.change_seq);
 }
 
@@ -353,18 +335,14 @@ gpuann_stats(PG_FUNCTION_ARGS)
 {
 	SqlIndex	opened;
 	IndexStats	stats = {0};
-	StatsRow	row = {0};
+	SqlRow		row = {0};
 	TupleDesc	desc;
-	bool		composite;
-	bool		postings;
+	bool		postings = get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE ||
+		desc->natts != STATS_COLUMNS_0_1;
 
-	composite = get_call_result_type(fcinfo, NULL, &desc) == TYPEFUNC_COMPOSITE;
-	postings = !composite || desc->natts != STATS_COLUMNS_0_1;
 	signature_check(fcinfo, "regclass",
 					postings ? STATS_COUNTS "int8,int8,int8,int8,int8,int8,int8" STATS_FORMAT
 							 : STATS_COUNTS "int8,int8,int8,int8,int8,int8" STATS_FORMAT);
-	if (!composite)
-		elog(ERROR, "return type must be a row type");
 	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_WATCH, &opened);
 	stats.index = opened.index;
 	stats.format = index_format(opened.index);
@@ -380,8 +358,6 @@ gpuann_stats(PG_FUNCTION_ARGS)
 	put_graph(&row, &stats);
 	put_bytes(&row, &stats, postings);
 	put_format(&row, &stats);
-	Assert(row.count == desc->natts && row.count <= STATS_COLUMNS);
 	sql_index_close(&opened);
-	PG_RETURN_DATUM(
-		HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), row.values, row.nulls)));
+	return row_return(fcinfo, &row);
 }

@@ -87,6 +87,17 @@ publish_server_end(ServerState state, bool crashed)
 	mirrors_sweep(crashed);
 }
 
+/* How long the state file waits for the next write, in ms. */
+static int
+save_interval(void)
+{
+#ifdef GPUANN_TEST_FAULTS
+	return faults_save_interval;
+#else
+	return SAVE_MS;
+#endif
+}
+
 /* before_shmem_exit callback: the server ends with the launcher. */
 static void
 launcher_exit(int code, Datum arg)
@@ -98,7 +109,7 @@ launcher_exit(int code, Datum arg)
 	LWLockReleaseAll();
 	gpuann_control->launcher_latch = NULL;
 	server_stop(&launcher.server, EXIT_PATIENCE_MS);
-	state_save();
+	state_save(false);
 	publish_server_end(SERVER_ABSENT, false);
 	shmem_leave();
 }
@@ -385,10 +396,10 @@ gpuann_launcher_main(Datum arg)
 		FAULT_POINT("launcher-round");
 		timeout_ms = launcher_check_server();
 		timeout_ms = Min(timeout_ms, workers_round());
-		if (gpuann_control->high_water > 0 && monotonic_ms() - launcher.saved_ms >= SAVE_MS)
+		if (gpuann_control->high_water > 0 && monotonic_ms() - launcher.saved_ms >= save_interval())
 		{
 			launcher.saved_ms = monotonic_ms();
-			state_save();
+			state_save(true);
 		}
 		timeout_ms =
 			Min(timeout_ms, gpuann_control->high_water > 0 ? RUNNING_POLL_MS : IDLE_POLL_MS);

@@ -18,9 +18,10 @@ extern int	workers_round(void);
 
 /*
  * state_file.c: save and restore counters, the list of loaded mirrors and probe
- * counts of lists. Only the first launcher of a postmaster restores.
+ * counts of lists. Saving if_changed writes nothing if all of them are as they
+ * were saved last. Only the first launcher of a postmaster restores.
  */
-extern void state_save(void);
+extern void state_save(bool if_changed);
 extern void state_restore(void);
 
 #endif							/* GPUANN_LAUNCHER_H */

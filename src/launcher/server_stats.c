@@ -13,6 +13,7 @@
 #include "client/mirror_table.h"
 #include "page/pending.h"
 #include "base/signature.h"
+#include "base/sql_row.h"
 
 #include "access/relation.h"
 #include "access/xlog.h"
@@ -31,7 +32,6 @@
 #include "utils/timestamp.h"
 
 #define STATUS_COLUMNS	18
-#define INDEX_COLUMNS	(4 + 2 + 1 + (FALLBACK_COUNTED - 1) + 4 + 4 + 2 + 8 + 2)
 
 PG_FUNCTION_INFO_V1(gpuann_server_status);
 PG_FUNCTION_INFO_V1(gpuann_stat_indexes);
@@ -39,53 +39,27 @@ PG_FUNCTION_INFO_V1(gpuann_stat_indexes_0_2);
 PG_FUNCTION_INFO_V1(gpuann_stat_reset);
 PG_FUNCTION_INFO_V1(gpuann_stat_reset_index);
 
-/* A row being built. */
-typedef struct Row
-{
-	int			count;
-	Datum		values[INDEX_COLUMNS];
-	bool		nulls[INDEX_COLUMNS];
-} Row;
-
-static void
-status_put(Row *row, Datum value)
-{
-	Assert(row->count < INDEX_COLUMNS);
-	row->nulls[row->count] = false;
-	row->values[row->count++] = value;
-}
-
-static void
-put_null(Row *row)
-{
-	Assert(row->count < INDEX_COLUMNS);
-	row->nulls[row->count++] = true;
-}
-
 /* Add a text of the shared area, or NULL if it is empty. */
 static void
-put_text(Row *row, const char *text, Size size)
+put_text(SqlRow *row, const char *text, Size size)
 {
 	char		copy[512];
 
 	shmem_copy_text(copy, sizeof(copy), text, size);
-	if (copy[0] == '\0')
-		put_null(row);
-	else
-		status_put(row, CStringGetTextDatum(copy));
+	row_put_if(row, copy[0] != '\0', CStringGetTextDatum(copy));
 }
 
 static void
-put_counter(Row *row, const _Atomic uint64_t *counter)
+put_counter(SqlRow *row, const _Atomic uint64_t *counter)
 {
-	status_put(row, Int64GetDatum((int64) atomic_load(counter)));
+	row_put(row, Int64GetDatum((int64) atomic_load(counter)));
 }
 
 /* Add a time in milliseconds, as in core's statistics views. */
 static void
-put_ms(Row *row, const _Atomic uint64_t *microseconds)
+put_ms(SqlRow *row, const _Atomic uint64_t *microseconds)
 {
-	status_put(row, Float8GetDatum((double) atomic_load(microseconds) / 1000.0));
+	row_put(row, Float8GetDatum((double) atomic_load(microseconds) / 1000.0));
 }
 
 /*
@@ -94,17 +68,16 @@ put_ms(Row *row, const _Atomic uint64_t *microseconds)
  * restart, by way of the counters' file.
  */
 static void
-put_time(Row *row, int64 us)
+put_time(SqlRow *row, int64 us)
 {
-	TimestampTz at;
+	TimestampTz at = 0;
+	bool		known =
+		us != 0 &&
+		!pg_sub_s64_overflow(
+			us, (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY, &at) &&
+		IS_VALID_TIMESTAMP(at);
 
-	if (us == 0 ||
-		pg_sub_s64_overflow(
-			us, (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY, &at) ||
-		!IS_VALID_TIMESTAMP(at))
-		put_null(row);
-	else
-		status_put(row, TimestampTzGetDatum(at));
+	row_put_if(row, known, TimestampTzGetDatum(at));
 }
 
 /* Seconds in microseconds; 0 if they are too many. */
@@ -171,15 +144,15 @@ count_mirrors(MirrorState state)
 
 /* Add memory and work of the server. */
 static void
-put_server_figures(Row *row)
+put_server_figures(SqlRow *row)
 {
 	put_counter(row, &gpuann_area->memory_limit);
 	put_counter(row, &gpuann_area->memory_used);
 	put_counter(row, &gpuann_area->memory_context);
 	put_counter(row, &gpuann_area->host_rows_limit);
 	put_counter(row, &gpuann_area->host_rows_used);
-	status_put(row, Int32GetDatum(count_mirrors(MIRROR_READY)));
-	status_put(row, Int32GetDatum(count_mirrors(MIRROR_LOADING)));
+	row_put(row, Int32GetDatum(count_mirrors(MIRROR_READY)));
+	row_put(row, Int32GetDatum(count_mirrors(MIRROR_LOADING)));
 	put_counter(row, &gpuann_area->requests);
 	put_counter(row, &gpuann_area->batches);
 }
@@ -188,20 +161,17 @@ put_server_figures(Row *row)
 Datum
 gpuann_server_status(PG_FUNCTION_ARGS)
 {
-	TupleDesc	description;
-	Row			row = {0};
+	SqlRow		row = {0};
 
 	signature_check(
 		fcinfo, "",
 		"text,int4,int8,int8,timestamptz,text,text,int8,int8,int8,int8,int8,int8,int4,int4,int8,int8,text");
-	if (get_call_result_type(fcinfo, NULL, &description) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	if (gpuann_area == NULL)
 	{
-		status_put(&row, CStringGetTextDatum("off"));
+		row_put(&row, CStringGetTextDatum("off"));
 		while (row.count < STATUS_COLUMNS - 1)
-			put_null(&row);
-		status_put(&row, CStringGetTextDatum(
+			row_put_if(&row, false, (Datum) 0);
+		row_put(&row, CStringGetTextDatum(
 							 gpuann_control == NULL
 								 ? "gpuann is not in shared_preload_libraries"
 								 : "the shared area could not be made, see the server log"));
@@ -211,24 +181,20 @@ gpuann_server_status(PG_FUNCTION_ARGS)
 		uint32		state = atomic_load(&gpuann_area->server_state);
 		int32		pid = atomic_load(&gpuann_area->server_pid);
 
-		status_put(&row, CStringGetTextDatum(server_state_name(state)));
-		if (pid != 0)
-			status_put(&row, Int32GetDatum(pid));
-		else
-			put_null(&row);
-		status_put(&row, Int64GetDatum((int64) atomic_load(&gpuann_area->epoch)));
-		status_put(&row, Int64GetDatum((int64) atomic_load(&gpuann_area->restarts)));
+		row_put(&row, CStringGetTextDatum(server_state_name(state)));
+		row_put_if(&row, pid != 0, Int32GetDatum(pid));
+		row_put(&row, Int64GetDatum((int64) atomic_load(&gpuann_area->epoch)));
+		row_put(&row, Int64GetDatum((int64) atomic_load(&gpuann_area->restarts)));
 		put_time(&row, pid != 0 ? seconds_as_us(atomic_load(&gpuann_area->started_at)) : 0);
 		put_text(&row, state == SERVER_READY ? gpuann_area->engine : "",
 				 sizeof(gpuann_area->engine));
 		put_text(&row, state == SERVER_READY ? gpuann_area->device : "",
 				 sizeof(gpuann_area->device));
-		status_put(&row, Int64GetDatum((int64) gpuann_layout.total_bytes));
+		row_put(&row, Int64GetDatum((int64) gpuann_layout.total_bytes));
 		put_server_figures(&row);
 		put_text(&row, gpuann_area->last_error, sizeof(gpuann_area->last_error));
 	}
-	Assert(row.count == STATUS_COLUMNS);
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(description), row.values, row.nulls));
+	return row_return(fcinfo, &row);
 }
 
 /* Figures read from an index's pages: its rows, and the lag of its mirror. */
@@ -344,46 +310,35 @@ mirror_rows(const IndexRows *found, int64 slots, bool ready)
 	return ready ? Max(found->rows - found->lag, 0) : Min(slots, found->rows);
 }
 
-/* Add a number of rows or changes, or NULL if it is not known. */
-static void
-put_known(Row *row, int64 number, bool known)
-{
-	if (known)
-		status_put(row, Int64GetDatum(number));
-	else
-		put_null(row);
-}
-
 /* Add the data of an index's mirror. */
 static void
-put_mirror(Row *row, int entry, const MirrorKey *key, IndexRows *found)
+put_mirror(SqlRow *row, int entry, const MirrorKey *key, IndexRows *found)
 {
 	AreaMirror *mirror = mirror_area(entry);
 	uint64		position = atomic_load(&mirror->position);
 	bool		ready;
 	uint64		changes;
+	int32		worker;
 
 	LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
 	ready = atomic_load(&mirror->state) == MIRROR_READY;
 	changes = mirror_track(entry)->progress.change_seq;
 	LWLockRelease(gpuann_mirror_lock());
 	*found = index_rows(key, position, changes);
-	status_put(row, Int64GetDatum(mirror_rows(found, (int64) atomic_load(&mirror->rows), ready)));
+	row_put(row, Int64GetDatum(mirror_rows(found, (int64) atomic_load(&mirror->rows), ready)));
 	put_counter(row, &mirror->bytes);
 	put_counter(row, &mirror->host_bytes);
 	put_counter(row, &mirror->position);
-	put_known(row, found->lag, ready && found->known);
-	status_put(row, Int64GetDatum((int64) changes));
-	put_known(row, found->change_lag, ready && found->known);
-	if (atomic_load(&mirror->worker) != 0)
-		status_put(row, Int32GetDatum(atomic_load(&mirror->worker)));
-	else
-		put_null(row);
+	row_put_if(row, ready && found->known, Int64GetDatum(found->lag));
+	row_put(row, Int64GetDatum((int64) changes));
+	row_put_if(row, ready && found->known, Int64GetDatum(found->change_lag));
+	worker = atomic_load(&mirror->worker);
+	row_put_if(row, worker != 0, Int32GetDatum(worker));
 }
 
 /* Add the columns of one index, in version 0.1 of the extension or later. */
 static void
-put_index(Row *row, int entry, const MirrorKey *key, bool first_version)
+put_index(SqlRow *row, int entry, const MirrorKey *key, bool first_version)
 {
 	FallbackReason reasons = first_version ? FALLBACK_NO_GPU : FALLBACK_COUNTED;
 	IndexRows	found;
@@ -392,11 +347,11 @@ put_index(Row *row, int entry, const MirrorKey *key, bool first_version)
 	uint32		state = atomic_load(&mirror->state);
 	bool		no_gpu = state == MIRROR_WANTED && shmem_no_gpu();
 
-	status_put(row, ObjectIdGetDatum(key->index));
-	status_put(row, ObjectIdGetDatum(key->relfile));
-	status_put(row, CStringGetTextDatum(no_gpu ? "none" : mirror_state_name(state)));
+	row_put(row, ObjectIdGetDatum(key->index));
+	row_put(row, ObjectIdGetDatum(key->relfile));
+	row_put(row, CStringGetTextDatum(no_gpu ? "none" : mirror_state_name(state)));
 	if (no_gpu)
-		status_put(row, CStringGetTextDatum("no usable GPU is found"));
+		row_put(row, CStringGetTextDatum("no usable GPU is found"));
 	else
 		put_text(row, state == MIRROR_REFUSED ? mirror->reason : "", sizeof(mirror->reason));
 	put_counter(row, &counters->scans);
@@ -417,23 +372,20 @@ put_index(Row *row, int entry, const MirrorKey *key, bool first_version)
 	put_mirror(row, entry, key, &found);
 	if (!first_version)
 	{
-		put_known(row, found.rows, found.known);
-		put_known(row, found.pending, found.known);
+		row_put_if(row, found.known, Int64GetDatum(found.rows));
+		row_put_if(row, found.known, Int64GetDatum(found.pending));
 	}
-	Assert(row->count == INDEX_COLUMNS -
-		   (first_version ? (int) (FALLBACK_COUNTED - FALLBACK_NO_GPU) + 2 : 0));
 }
 
 /* One row for each index of this database in the mirror table. */
 static Datum
 stat_indexes(FunctionCallInfo fcinfo, bool first_version)
 {
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	SqlRow		row = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
 	for (uint32 i = 0; gpuann_area != NULL && i < gpuann_control->high_water; i++)
 	{
-		Row			row = {0};
 		MirrorKey	key;
 		bool		ours;
 
@@ -444,7 +396,7 @@ stat_indexes(FunctionCallInfo fcinfo, bool first_version)
 		if (!ours)
 			continue;
 		put_index(&row, (int) i, &key, first_version);
-		tuplestore_putvalues(result->setResult, result->setDesc, row.values, row.nulls);
+		row_add(fcinfo, &row);
 	}
 	return (Datum) 0;
 }

@@ -3,12 +3,13 @@
  *		State kept across restarts of the postmaster: the counters of
  *		pg_stat_gpuann, which mirrors were loaded, and probe counts of lists.
  *
- * One file, written by the launcher at intervals and at exit, and read by the
- * first launcher of a postmaster. It is only a hint: keys contain relation file
- * and nonce, so a stale file (of a base backup, or after pg_rewind) requests
- * mirrors of indexes that still match, and the worker that finds a mismatch
- * removes the entry. A damaged or missing file requests none. Without probe
- * counts it is small; with them it is at most as large as the area's.
+ * One file, written by the launcher at intervals, if anything in it has
+ * changed, and at exit, and read by the first launcher of a postmaster. It is
+ * only a hint: keys contain relation file and nonce, so a stale file (of a base
+ * backup, or after pg_rewind) requests mirrors of indexes that still match, and
+ * the worker that finds a mismatch removes the entry. A damaged or missing file
+ * requests none. Without probe counts it is small; with them it is at most as
+ * large as the area's.
  */
 #include "base/base.h"
 
@@ -91,12 +92,14 @@ state_crc(const State *state)
 	return crc;
 }
 
-/* Copy what is to be saved. */
+/*
+ * Copy what is to be saved, but the time of the last use in place of that since
+ * then, and compute the checksum of this.
+ */
 static void
 state_gather(State *state)
 {
 	StateHeader *header = &state->header;
-	int64		now = monotonic_ms();
 
 	*header = (StateHeader) {
 		.magic = STATE_MAGIC, .version = STATE_VERSION, .entry_bytes = sizeof(StateEntry)};
@@ -115,7 +118,7 @@ state_gather(State *state)
 		entry->key = mirror_track(i)->key;
 		entry->resident = state_now == MIRROR_READY || state_now == MIRROR_LOADING ||
 			state_now == MIRROR_WANTED;
-		entry->idle_ms = now - atomic_load(&mirror->last_used_ms);
+		entry->idle_ms = atomic_load(&mirror->last_used_ms);
 		memcpy(&entry->counters, &mirror->counters, sizeof(MirrorCounters));
 		entry->lists = mirror_track(i)->counts.lists;
 		if (entry->lists > 0)
@@ -147,18 +150,29 @@ state_write_file(const State *state)
 }
 
 void
-state_save(void)
+state_save(bool if_changed)
 {
+	static pg_crc32c saved = 0; /* checksum of what was saved last, 0: nothing */
 	State	   *state = state_allocate();
+	pg_crc32c	gathered;
 
 	if (state == NULL)
 		return;
 	state_gather(state);
-	if (state_write_file(state))
-		(void) durable_rename(STATE_TEMPORARY, STATE_FILE, LOG);
-	else
+	gathered = state->header.crc;
+	if (if_changed && gathered == saved)
+	{
+		pfree(state);
+		return;
+	}
+	for (uint32 i = 0; i < state->header.count; i++)
+		state->entries[i].idle_ms = monotonic_ms() - state->entries[i].idle_ms;
+	state->header.crc = state_crc(state);
+	if (!state_write_file(state))
 		ereport(LOG,
 				(errcode_for_file_access(), errmsg("could not write \"%s\": %m", STATE_TEMPORARY)));
+	else if (durable_rename(STATE_TEMPORARY, STATE_FILE, LOG) == 0)
+		saved = gathered;
 	pfree(state);
 }
 

@@ -71,12 +71,9 @@ workers_begin_round(void)
 	}
 	if (database_table == NULL)
 	{
-		HASHCTL		info;
+		HASHCTL		info = {
+			.keysize = sizeof(Oid), .entrysize = sizeof(DatabaseRecord), .hcxt = TopMemoryContext};
 
-		memset(&info, 0, sizeof(info));
-		info.keysize = sizeof(Oid);
-		info.entrysize = sizeof(DatabaseRecord);
-		info.hcxt = TopMemoryContext;
 		database_table = hash_create("gpuann databases served", 64, &info,
 									 HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	}
@@ -214,23 +211,21 @@ claim_worker_slot(Oid database, int64 now)
 static bool
 start_worker(Oid database, int64 now)
 {
-	BackgroundWorker worker;
-	MemoryContext before;
 	int			slot = claim_worker_slot(database, now);
+	BackgroundWorker worker = {.bgw_type = "gpuann mirror worker",
+							   .bgw_flags =
+								   BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
+							   .bgw_start_time = BgWorkerStart_ConsistentState,
+							   .bgw_restart_time = BGW_NEVER_RESTART,
+							   .bgw_library_name = "gpuann",
+							   .bgw_function_name = "gpuann_worker_main",
+							   .bgw_main_arg = Int32GetDatum(slot)};
+	MemoryContext before;
 	bool		registered;
 
 	if (slot < 0)
 		return false;
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_ConsistentState;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	snprintf(worker.bgw_library_name, BGW_MAXLEN, "gpuann");
-	snprintf(worker.bgw_function_name, BGW_MAXLEN, "gpuann_worker_main");
 	snprintf(worker.bgw_name, BGW_MAXLEN, "gpuann mirror worker for database %u", database);
-	snprintf(worker.bgw_type, BGW_MAXLEN, "gpuann mirror worker");
-	worker.bgw_main_arg = Int32GetDatum(slot);
-
 	if (handles[slot] != NULL)
 		pfree(handles[slot]);
 	handles[slot] = NULL;

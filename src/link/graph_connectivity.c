@@ -67,7 +67,8 @@ static uint32_t
 reach_find_near(void *context, uint32_t slot, const SearchResult **found)
 {
 	RowReach   *reach = context;
-	uint32		count = graph_edits_search_alike(reach->edits, slot, reach->ef, reach->candidates);
+	uint32		count =
+		graph_edits_search(reach->edits, slot, reach->ef, true, reach->candidates);
 
 	link_pause();
 	for (uint32 i = 0; i < count; i++)

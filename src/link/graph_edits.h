@@ -71,18 +71,14 @@ extern void graph_edits_seeds(GraphEdits *edits, const uint32 *seeds, uint32 cou
 
 /*
  * The live slots that a graph search of breadth ef for a slot expands, nearest
- * first, duplicates of it limited. Appends to candidates, which has room for
- * ROW_EDITS_FOUND(ef) more; returns how many it added.
+ * first, duplicates of it limited. Alike: with inner product the rows of
+ * smallest Euclidean distance, which need not be the nearest, and a slot that is
+ * a seed is not started from. candidates has room for ROW_EDITS_FOUND(ef);
+ * returns how many there are.
  */
 #define ROW_EDITS_FOUND(ef)	(2 * (ef) + SEARCH_MAX_EQUAL)
-extern uint32 graph_edits_search(GraphEdits *edits, uint32 slot, uint32 ef, Candidate *candidates);
-
-/*
- * The same; with inner product also the rows of smallest Euclidean distance,
- * which need not be the nearest. A slot that is a seed is not started from.
- */
-extern uint32 graph_edits_search_alike(GraphEdits *edits, uint32 slot, uint32 ef,
-									   Candidate *candidates);
+extern uint32 graph_edits_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike,
+								 Candidate *candidates);
 
 /* Whether two slots have the same vector; context: the GraphEdits. */
 extern bool graph_edits_equal(void *context, uint32 slot_a, uint32 slot_b);

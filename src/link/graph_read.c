@@ -89,12 +89,8 @@ search_differences(void *context, const uint32_t *slots, uint32_t count, double 
 	}
 }
 
-/*
- * Graph search for the live slots nearest to a slot by the metric, or by
- * Euclidean distance and not from the slot itself.
- */
-static uint32
-graph_edits_run_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike, Candidate *candidates)
+uint32
+graph_edits_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike, Candidate *candidates)
 {
 	GraphAccess access = {.context = edits,
 						  .row = search_row,
@@ -111,39 +107,25 @@ graph_edits_run_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike, Ca
 
 	if (edits->nseeds == 0)
 		return 0;
-	memset(&query, 0, sizeof(query));
-	query.ef = ef;
-	query.seeds = seeds;
+	query = (GraphQuery) {
+		.ef = ef,
+		.seeds = seeds,
+		.max_equal = Min(PRUNE_MAX_EQUAL(edits->format->degree), SEARCH_MAX_EQUAL),
+		.salt = slot,
+		.all_expanded = true,
+		.equal_distance = graph_edits_distance(edits, slot, slot),
+	};
 	for (uint32 i = 0; i < Min(edits->nseeds, ENGINE_SEEDS_TRIED); i++)
 		if (!alike || edits->seeds[i] != slot)
 			seeds[query.nseeds++] = edits->seeds[i];
-	query.max_equal = Min(PRUNE_MAX_EQUAL(edits->format->degree), SEARCH_MAX_EQUAL);
-	query.salt = slot;
-	query.all_expanded = true;
-	query.equal_distance = graph_edits_distance(edits, slot, slot);
 	if (graph_search(&access, &query, edits->scratch, &answer) != ENGINE_OK)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory while linking rows")));
 	found = Min(answer.count, ROW_EDITS_FOUND(ef));
 	for (uint32 i = 0; i < found; i++)
-	{
-		candidates[i].distance = answer.results[i].distance;
-		candidates[i].slot = answer.results[i].slot;
-		candidates[i].index = answer.results[i].slot;
-	}
+		candidates[i] = (Candidate) {
+			answer.results[i].distance, answer.results[i].slot, answer.results[i].slot};
 	return found;
-}
-
-uint32
-graph_edits_search(GraphEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
-{
-	return graph_edits_run_search(edits, slot, ef, false, candidates);
-}
-
-uint32
-graph_edits_search_alike(GraphEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
-{
-	return graph_edits_run_search(edits, slot, ef, true, candidates);
 }
 
 /* ---- choosing ---- */

@@ -166,12 +166,8 @@ collect_on(Relation index, const IndexFormat *format, const MetaPage *meta,
 	}
 }
 
-/*
- * Collect up to most slots that are listed before a position and not yet
- * linked.
- */
-static void
-collect_before(Relation index, const IndexFormat *format, uint64 end, uint32 most, LinkPass *pass)
+void
+link_collect(Relation index, const IndexFormat *format, uint64 end, uint32 most, LinkPass *pass)
 {
 	MetaPage	meta;
 	PendingBounds bounds;
@@ -183,12 +179,6 @@ collect_before(Relation index, const IndexFormat *format, uint64 end, uint32 mos
 	pass->slots = palloc(sizeof(uint32) * pass->room);
 	pass->places = palloc(sizeof(LinkPlace) * pass->room);
 	collect_on(index, format, &meta, &bounds, Min(end, bounds.end), most, pass);
-}
-
-void
-link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *pass)
-{
-	collect_before(index, format, PG_UINT64_MAX, most, pass);
 }
 
 /*
@@ -242,7 +232,7 @@ link_passes(Relation index, const IndexFormat *format, LinkManner *manner)
 		LinkedRows	rows;
 
 		pending_bounds(index, format, &meta, &bounds);
-		collect_before(index, format, end, most_slots(manner), &pass);
+		link_collect(index, format, end, most_slots(manner), &pass);
 		if (pass.count == 0 || format_has_lists(format))
 			memset(&rows, 0, sizeof(rows));
 		else if (slice_ms > 0 || !link_in_memory(index, format, &pass, &rows))
@@ -303,13 +293,7 @@ linked_but_listed(Relation index, const IndexFormat *format)
 }
 
 uint32
-link_pending(Relation index, const IndexFormat *format)
-{
-	return link_pending_telling(index, format, NULL);
-}
-
-uint32
-link_pending_telling(Relation index, const IndexFormat *format, void (*tell) (int64 linked))
+link_pending(Relation index, const IndexFormat *format, void (*tell) (int64 linked))
 {
 	LinkManner	manner = {.tell = tell};
 
@@ -439,7 +423,7 @@ gpuann_link(PG_FUNCTION_ARGS)
 	sql_index_open(PG_GETARG_OID(0), RowExclusiveLock, SQL_INDEX_MAINTAIN, &opened);
 	linked = let_worker_link(opened.index, index_format(opened.index));
 	(void) linker_lock(opened.index, true, false);
-	linked += link_pending(opened.index, index_format(opened.index));
+	linked += link_pending(opened.index, index_format(opened.index), NULL);
 	linker_unlock(opened.index, false);
 	sql_index_close(&opened);
 	PG_RETURN_INT64(linked);

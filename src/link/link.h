@@ -65,8 +65,12 @@ extern bool linker_lock_wanted(Relation index, bool session);
  */
 extern uint32 linked_but_listed(Relation index, const IndexFormat *format);
 
-/* Collect up to most unlinked slots (0: all). The arrays are palloc'd. */
-extern void link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *pass);
+/*
+ * Collect up to most unlinked slots (0: all) that are listed before a pending
+ * position. The arrays are palloc'd.
+ */
+extern void link_collect(Relation index, const IndexFormat *format, uint64 end, uint32 most,
+						 LinkPass *pass);
 
 /*
  * Add those listed since, up to a position before the end of the list.
@@ -141,16 +145,11 @@ extern bool link_in_memory(Relation index, const IndexFormat *format, const Link
 						   LinkedRows *rows);
 
 /*
- * Run passes until no row is pending. Returns the number of slots linked. The
- * caller holds the linker lock.
+ * Run passes until no row is pending, telling the number of rows linked so far
+ * (tell may be NULL). Returns the number of slots linked. The caller holds the
+ * linker lock.
  */
-extern uint32 link_pending(Relation index, const IndexFormat *format);
-
-/*
- * The same, reporting the number of rows linked as progress.
- */
-extern uint32 link_pending_telling(Relation index, const IndexFormat *format,
-								   void (*tell)(int64 linked));
+extern uint32 link_pending(Relation index, const IndexFormat *format, void (*tell)(int64 linked));
 
 /*
  * Link for slice_ms. Returns false, without effect, if another process holds

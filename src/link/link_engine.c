@@ -283,12 +283,13 @@ take_result(LocalEngine *engine, uint32 slots, LinkedRows *rows)
 	for (uint32 i = 0; i < result.count; i++)
 		if (result.slots[i] >= slots)
 			elog(ERROR, "the engine linked rows that it was not given");
-	memset(rows, 0, sizeof(*rows));
-	rows->count = result.count;
-	rows->slots = unconstify(uint32 *, result.slots);
-	rows->rows = unconstify(uint32 *, result.rows);
-	rows->nseeds = result.nseeds;
-	rows->seeds = unconstify(uint32 *, result.seeds);
+	*rows = (LinkedRows) {
+		.count = result.count,
+		.slots = unconstify(uint32 *, result.slots),
+		.rows = unconstify(uint32 *, result.rows),
+		.nseeds = result.nseeds,
+		.seeds = unconstify(uint32 *, result.seeds),
+	};
 }
 
 /*

@@ -16,14 +16,12 @@
 
 #include "client/mirror_table.h"
 #include "link/graph_edits.h"
+#include "engine/batch_mates.h"
 #include "engine/connectivity.h"
-#include "engine/select.h"
 
 #define BATCH_ROWS_MAX		1024
 #define BATCH_ROWS_MIN		16
 #define SLICE_BATCH			64		/* rows of a batch, if the pass has a time limit */
-#define MATES				64		/* number of nearest rows of its own batch that are candidates
-									 * of a row */
 #define RENEW_DIVISOR		20		/* divisor: between batches, seeds are renewed when the graph
 									 * has grown by 1/20 */
 
@@ -32,7 +30,8 @@
  * equal rows of the batch, and present neighbours.
  */
 #define MAX_CANDIDATES \
-	(ROW_EDITS_FOUND(GPUANN_MAX_EF_CONSTRUCTION) + MATES + SEARCH_MAX_EQUAL + ENGINE_MAX_DEGREE)
+	(ROW_EDITS_FOUND(GPUANN_MAX_EF_CONSTRUCTION) + BATCH_MATES_MAX + SEARCH_MAX_EQUAL + \
+	 ENGINE_MAX_DEGREE)
 
 /* The rows of one batch, and the neighbours chosen for each. */
 typedef struct PageLinkBatch
@@ -47,18 +46,6 @@ typedef struct PageLinkBatch
 	Candidate  *chosen;			/* degree per row */
 	uint32	   *nchosen;
 } PageLinkBatch;
-
-/* Candidates of a row in its own batch. */
-typedef struct Mates
-{
-	SearchResult nearest[MATES];	/* a heap, farthest first; all different */
-	uint32		nnearest;
-	SearchResult equals[SEARCH_MAX_EQUAL];	/* a heap of duplicates, by random rank */
-	uint32		nequals;
-	uint32		equal_room;
-	double		equal_distance;
-	double		bound;			/* rows beyond this distance are no candidates */
-} Mates;
 
 /*
  * Seeds during a pass: a sample of the linked slots; searches start from the
@@ -118,22 +105,12 @@ load_batch(PageLinkBatch *batch)
  * Offer another row of the batch to row i, from which distances are computed.
  */
 static void
-consider_mate(const PageLinkBatch *batch, uint32 i, uint32 mate, Mates *mates)
+consider_mate(const PageLinkBatch *batch, uint32 mate, BatchMates *mates)
 {
 	double		distance = row_vectors_distance(graph_edits_vectors(batch->edits),
 										   batch_vector(batch, mate), batch->inverse_norms[mate]);
 
-	if (distance == mates->equal_distance)
-	{
-		SearchResult entry = {equal_rank(batch->slots[mate], batch->slots[i]), batch->slots[mate],
-							  0};
-
-		(void) farthest_offer(mates->equals, &mates->nequals, mates->equal_room, entry);
-	}
-	else if (distance <= mates->bound)
-		(void) farthest_offer_distinct(mates->nearest, &mates->nnearest, MATES,
-									   (SearchResult){distance, batch->slots[mate], 0},
-									   graph_edits_equal, batch->edits);
+	(void) batch_mates_offer(mates, batch->slots[mate], distance, graph_edits_equal, batch->edits);
 }
 
 /*
@@ -142,18 +119,11 @@ consider_mate(const PageLinkBatch *batch, uint32 i, uint32 mate, Mates *mates)
  * neighbours are often similar.
  */
 static void
-search_own_batch(const PageLinkBatch *batch, uint32 i, Mates *mates)
+search_own_batch(const PageLinkBatch *batch, uint32 i, BatchMates *mates)
 {
 	row_vectors_from(graph_edits_vectors(batch->edits), batch->slots[i]);
 	for (uint32 n = 1; n < batch->count; n++)
-		consider_mate(batch, i, (i + n) % batch->count, mates);
-}
-
-static void
-add_page_candidate(Candidate *candidates, uint32 *count, uint32 slot, double distance)
-{
-	candidates[*count].slot = candidates[*count].index = slot;
-	candidates[(*count)++].distance = distance;
+		consider_mate(batch, (i + n) % batch->count, mates);
 }
 
 /* Choose the row of one slot of the batch. */
@@ -165,7 +135,10 @@ link_row(PageLinkBatch *batch, uint32 i)
 	uint32		ef = batch->format->ef_construction;
 	Candidate	candidates[MAX_CANDIDATES];
 	uint32		count;
-	Mates mates = {.equal_room = Min(PRUNE_MAX_EQUAL(batch->format->degree), SEARCH_MAX_EQUAL)};
+	BatchMates	mates = {.slot = slot,
+						 .room = BATCH_MATES_MAX,
+						 .equal_room = Min(PRUNE_MAX_EQUAL(batch->format->degree),
+										   SEARCH_MAX_EQUAL)};
 	uint32		old[ENGINE_MAX_DEGREE];
 	double		old_distances[ENGINE_MAX_DEGREE];
 	SlotState	state;
@@ -173,7 +146,7 @@ link_row(PageLinkBatch *batch, uint32 i)
 	uint32		kept;
 
 	link_pause();
-	count = graph_edits_search(edits, slot, ef, candidates);
+	count = graph_edits_search(edits, slot, ef, false, candidates);
 	mates.equal_distance = graph_edits_distance(edits, slot, slot);
 	/*
 	 * Rows of the batch that are farther than the search's results would be
@@ -181,10 +154,7 @@ link_row(PageLinkBatch *batch, uint32 i)
 	 */
 	mates.bound = count >= ef ? candidates[ef - 1].distance : INFINITY;
 	search_own_batch(batch, i, &mates);
-	for (uint32 n = 0; n < mates.nnearest; n++)
-		add_page_candidate(candidates, &count, mates.nearest[n].slot, mates.nearest[n].distance);
-	for (uint32 n = 0; n < mates.nequals; n++)
-		add_page_candidate(candidates, &count, mates.equals[n].slot, mates.equal_distance);
+	batch_mates_append(&mates, candidates, &count);
 
 	/*
 	 * The neighbours of a row written by an interrupted pass are candidates
@@ -193,7 +163,7 @@ link_row(PageLinkBatch *batch, uint32 i)
 	nold = graph_edits_get(edits, slot, old, &state);
 	graph_edits_distances(edits, slot, old, nold, old_distances);
 	for (uint32 n = 0; n < nold; n++)
-		add_page_candidate(candidates, &count, old[n], old_distances[n]);
+		candidates[count++] = (Candidate) {old_distances[n], old[n], old[n]};
 	batch->nchosen[i] = graph_edits_choose(edits, slot, candidates, count,
 										   batch->chosen + (Size) i * batch->format->degree, &kept);
 }

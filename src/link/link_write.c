@@ -17,6 +17,7 @@
 #include "base/faults.h"
 #include "client/client.h"
 #include "engine/bits.h"
+#include "engine/select.h"
 #include "link/graph_edits.h"
 #include "link/link_write.h"
 
@@ -408,15 +409,6 @@ link_finish_slice(Relation index, const SliceEnd *end)
 	FAULT_POINT("slice-finished");
 }
 
-static int
-compare_slots(const void *left, const void *right)
-{
-	uint32		a = *(const uint32 *) left;
-	uint32		b = *(const uint32 *) right;
-
-	return a < b ? -1 : a > b;
-}
-
 /*
  * Whether every live slot of a pass is linked now, by this pass or an earlier
  * one.
@@ -432,7 +424,7 @@ pass_is_linked(Relation index, const IndexFormat *format, const LinkPass *pass,
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (rows->count > 0 && bsearch(&pass->slots[i], rows->slots, rows->count, sizeof(uint32),
-									   compare_slots) != NULL)
+									   compare_numbers) != NULL)
 			continue;
 		complete = !read_node(index, format, pass->slots[i], node) ||
 				   NodeState(node) != NODE_LIVE || (node->flags & NODE_LINKED) != 0;

@@ -24,7 +24,6 @@
 #include "link/repair_server.h"
 
 #include "miscadmin.h"
-#include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "utils/rel.h"
 
@@ -89,7 +88,6 @@ await_current(RepairServer *server, uint64 change_seq)
 		uint64		now = atomic_load(&area->rows) + atomic_load(&area->position) +
 					 mirror_track(server->mirror.entry)->progress.scan_superblock;
 
-		CHECK_FOR_INTERRUPTS();
 		if (!is_still_there(server))
 			return repair_refuse(server, "the mirror has gone");
 		if (now != last)
@@ -97,9 +95,7 @@ await_current(RepairServer *server, uint64 change_seq)
 		last = now;
 		if (monotonic_ms() >= give_up_ms)
 			return repair_refuse(server, "the mirror does not follow");
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS,
-						 shmem_wait_event(SHMEM_WAIT_MIRROR));
-		ResetLatch(MyLatch);
+		shmem_sleep(POLL_MS, SHMEM_WAIT_MIRROR);
 	}
 	return true;
 }

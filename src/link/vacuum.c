@@ -309,7 +309,7 @@ access_search(void *context, Candidate *candidates)
 {
 	Repair	   *repair = context;
 
-	return graph_edits_search(repair->edits, repair->slot, repair->scratch.ef, candidates);
+	return graph_edits_search(repair->edits, repair->slot, repair->scratch.ef, false, candidates);
 }
 
 static uint32
@@ -675,7 +675,7 @@ link_for_vacuum(Relation index, const IndexFormat *format)
 
 	if (!worker_links(index, format))
 	{
-		(void) link_pending(index, format);
+		(void) link_pending(index, format, NULL);
 		return;
 	}
 	read_meta(index, &meta);
@@ -771,7 +771,7 @@ gpuannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 	format = index_format(info->index);
 	if (!worker_links(info->index, format) && linker_lock(info->index, false, false))
 	{
-		(void) link_pending(info->index, format);
+		(void) link_pending(info->index, format, NULL);
 		if (format_has_lists(format))
 			link_out_needless(info->index, format);
 		linker_unlock(info->index, false);

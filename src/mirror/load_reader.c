@@ -51,20 +51,20 @@ load_readers_start(const MirrorSlice *slice)
 {
 	uint64		bytes = (uint64) slice->progress->load_slots * slice->format->vector_bytes;
 	uint64		readers = Min(bytes / READER_BYTES, (uint64) max_parallel_maintenance_workers);
-	ReaderOrder order = {.entry = slice->entry, .generation = slice->generation};
-	BackgroundWorker worker;
+	ReaderOrder order = {.database = slice->key.database,
+						 .entry = slice->entry,
+						 .generation = slice->generation};
+	BackgroundWorker worker = {.bgw_type = "gpuann mirror reader",
+							   .bgw_flags =
+								   BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
+							   .bgw_start_time = BgWorkerStart_ConsistentState,
+							   .bgw_restart_time = BGW_NEVER_RESTART,
+							   .bgw_library_name = "gpuann",
+							   .bgw_function_name = "gpuann_reader_main"};
 
 	/* one of the spare channels is for the owner */
 	readers = Min(readers, (uint64) Max(channels_spare() - 1, 0));
-	order.database = slice->key.database;
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_ConsistentState;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	snprintf(worker.bgw_library_name, BGW_MAXLEN, "gpuann");
-	snprintf(worker.bgw_function_name, BGW_MAXLEN, "gpuann_reader_main");
 	snprintf(worker.bgw_name, BGW_MAXLEN, "gpuann mirror reader for index %u", slice->key.index);
-	snprintf(worker.bgw_type, BGW_MAXLEN, "gpuann mirror reader");
 	memcpy(worker.bgw_extra, &order, sizeof(order));
 	for (uint64 i = 0; i < readers; i++)
 	{
@@ -210,11 +210,7 @@ reader_help(void)
 		CHECK_FOR_INTERRUPTS();
 		ending = reader_slice_safely(memory);
 		if (ending == SLICE_LATER)
-		{
-			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOCKED_MS,
-							 shmem_wait_event(SHMEM_WAIT_WORKER));
-			ResetLatch(MyLatch);
-		}
+			shmem_sleep(LOCKED_MS, SHMEM_WAIT_WORKER);
 		else if (ending != SLICE_IDLE && ending != SLICE_MORE)
 		{
 			load_share_fail(&reader, ending);

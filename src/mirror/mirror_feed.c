@@ -44,36 +44,22 @@ typedef struct BuiltFile
 	SubTransactionId subid;
 } BuiltFile;
 
-static BuiltFile *built = NULL;
-static int	built_count = 0;
-static int	built_room = 0;
+static List *built = NIL;		/* of BuiltFile, in TopTransactionContext */
 
 /* ---- the entry ---- */
 
-/*
- * Record a file until the end of the transaction. The pointer is valid until
- * the next call.
- */
+/* Record a file until the end of the transaction. */
 static BuiltFile *
 record_built_file(const MirrorKey *key)
 {
-	BuiltFile  *file;
+	MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
+	BuiltFile  *file = palloc(sizeof(BuiltFile));
 
-	if (built_count == built_room)
-	{
-		int			room = built_room > 0 ? 2 * built_room : 16;
-
-		built = built ? repalloc(built, room * sizeof(BuiltFile))
-					  : MemoryContextAlloc(TopMemoryContext, room * sizeof(BuiltFile));
-		built_room = room;
-	}
-	file = &built[built_count++];
-	file->index = key->index;
-	file->relfile = key->relfile;
-	file->tablespace = key->tablespace;
-	file->entry = -1;
-	file->identity = 0;
-	file->subid = GetCurrentSubTransactionId();
+	*file = (BuiltFile) {
+		.index = key->index, .relfile = key->relfile, .tablespace = key->tablespace, .entry = -1,
+		.subid = GetCurrentSubTransactionId()};
+	built = lappend(built, file);
+	MemoryContextSwitchTo(before);
 	return file;
 }
 
@@ -301,11 +287,15 @@ feed_end(MirrorSlice *slice, int64 lasted_ms, void (*progress) (int64 done))
 void
 feed_forget(MirrorSlice *slice)
 {
+	ListCell   *cell;
+
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	for (int i = 0; i < built_count; i++)
+	foreach(cell, built)
 	{
-		if (built[i].entry == slice->entry && built[i].identity == slice->identity)
-			feed_remove_entry(&built[i]);
+		BuiltFile  *file = lfirst(cell);
+
+		if (file->entry == slice->entry && file->identity == slice->identity)
+			feed_remove_entry(file);
 	}
 	LWLockRelease(gpuann_mirror_lock());
 }
@@ -345,13 +335,15 @@ feed_publish(const BuiltFile *file)
 	}
 }
 
-/* Whether a later file of this transaction replaced a file. */
+/* Whether a later file of this transaction replaced the index's file. */
 static bool
-was_replaced(int number)
+was_replaced(Oid index, int number)
 {
-	for (int i = number + 1; i < built_count; i++)
+	ListCell   *cell;
+
+	for_each_from(cell, built, number + 1)
 	{
-		if (built[i].index == built[number].index)
+		if (((const BuiltFile *) lfirst(cell))->index == index)
 			return true;
 	}
 	return false;
@@ -360,23 +352,27 @@ was_replaced(int number)
 static void
 feed_at_transaction_end(XactEvent event, void *arg)
 {
-	if (built_count == 0 ||
+	ListCell   *cell;
+
+	if (built == NIL ||
 		(event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE))
 		return;
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	for (int i = 0; i < built_count; i++)
+	foreach(cell, built)
 	{
+		BuiltFile  *file = lfirst(cell);
+
 		/*
 		 * A prepared transaction may be decided much later, and by another
 		 * process.
 		 */
-		if (event == XACT_EVENT_COMMIT && !was_replaced(i))
-			feed_publish(&built[i]);
+		if (event == XACT_EVENT_COMMIT && !was_replaced(file->index, foreach_current_index(cell)))
+			feed_publish(file);
 		else
-			feed_remove_entry(&built[i]);
+			feed_remove_entry(file);
 	}
 	LWLockRelease(gpuann_mirror_lock());
-	built_count = 0;
+	built = NIL;
 	if (event == XACT_EVENT_COMMIT)
 		launcher_wake();
 }
@@ -385,24 +381,25 @@ static void
 feed_at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent,
 						   void *arg)
 {
-	int			kept = 0;
+	ListCell   *cell;
 
-	if (built_count == 0 || (event != SUBXACT_EVENT_ABORT_SUB && event != SUBXACT_EVENT_COMMIT_SUB))
+	if (built == NIL || (event != SUBXACT_EVENT_ABORT_SUB && event != SUBXACT_EVENT_COMMIT_SUB))
 		return;
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	for (int i = 0; i < built_count; i++)
+	foreach(cell, built)
 	{
-		if (built[i].subid == subid && event == SUBXACT_EVENT_ABORT_SUB)
-		{
-			feed_remove_entry(&built[i]);
+		BuiltFile  *file = lfirst(cell);
+
+		if (file->subid != subid)
 			continue;
+		file->subid = parent;
+		if (event == SUBXACT_EVENT_ABORT_SUB)
+		{
+			feed_remove_entry(file);
+			built = foreach_delete_current(built, cell);
 		}
-		if (built[i].subid == subid)
-			built[i].subid = parent;
-		built[kept++] = built[i];
 	}
 	LWLockRelease(gpuann_mirror_lock());
-	built_count = kept;
 }
 
 void

@@ -28,12 +28,13 @@ gather_begin(NodeGathering *gathering, const IndexFormat *format, uint32 enough)
 {
 	Size		slots = (Size) enough + format->superblock_slots;
 
-	memset(gathering, 0, sizeof(*gathering));
-	gathering->enough = enough;
-	gathering->graph_slots = palloc(slots * sizeof(uint32));
-	gathering->graph_rows = palloc(slots * format->degree * sizeof(uint32));
-	gathering->dead_slots = palloc(slots * sizeof(uint32));
-	gathering->dead_versions = palloc(slots * sizeof(uint32));
+	*gathering = (NodeGathering) {
+		.enough = enough,
+		.graph_slots = palloc(slots * sizeof(uint32)),
+		.graph_rows = palloc(slots * format->degree * sizeof(uint32)),
+		.dead_slots = palloc(slots * sizeof(uint32)),
+		.dead_versions = palloc(slots * sizeof(uint32)),
+	};
 }
 
 bool

@@ -304,16 +304,13 @@ take_wanted_position(const MirrorSlice *slice)
 static void
 begin_pass(const MirrorSlice *slice)
 {
-	HASHCTL		info;
+	HASHCTL		info = {.keysize = sizeof(uint32), .entrysize = sizeof(LinkChangedRow)};
 	MemoryContext before;
 
 	work.degree = slice->format->degree;
 	work.piece = FIRST_PIECE;
 	work.memory =
 		AllocSetContextCreate(TopMemoryContext, "gpuann link pass", ALLOCSET_DEFAULT_SIZES);
-	memset(&info, 0, sizeof(info));
-	info.keysize = sizeof(uint32);
-	info.entrysize = sizeof(LinkChangedRow);
 	info.hcxt = work.memory;
 	work.changed =
 		hash_create("gpuann changed rows", 1024, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
@@ -323,7 +320,7 @@ begin_pass(const MirrorSlice *slice)
 	slice->progress->seeds_sum = 0; /* the engine will choose some */
 	before = MemoryContextSwitchTo(work.memory);
 	work.opened_ms = monotonic_ms();
-	link_collect(slice->index, slice->format, 0, &work.pass);
+	link_collect(slice->index, slice->format, PG_UINT64_MAX, 0, &work.pass);
 	work.todo = palloc(sizeof(uint32));
 	shuffle_todo(0);
 	MemoryContextSwitchTo(before);

@@ -13,7 +13,6 @@
 
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "storage/latch.h"
 #include "storage/lwlock.h"
 
 #define POLL_MS	20
@@ -88,7 +87,6 @@ await_ready(Relation index, MirrorRef ref)
 		uint32		state = state_and_reason(mirror, reason, sizeof(reason));
 		bool		ours = atomic_load(&mirror_track(ref.entry)->identity) == ref.identity;
 
-		CHECK_FOR_INTERRUPTS();
 		if (ours && state == MIRROR_READY)
 			return;
 		/* if not ours: another file or index has the entry */
@@ -101,9 +99,7 @@ await_ready(Relation index, MirrorRef ref)
 							errmsg("index \"%s\" was not mirrored: %s",
 								   RelationGetRelationName(index), reason)));
 		require_server(index);
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS,
-						 shmem_wait_event(SHMEM_WAIT_MIRROR));
-		ResetLatch(MyLatch);
+		shmem_sleep(POLL_MS, SHMEM_WAIT_MIRROR);
 	}
 }
 

@@ -50,16 +50,17 @@ query_fill(const HeldMirror *mirror, const QueryRequest *request, uint32_t max_k
 		engine_error(error, ENGINE_INVALID, "the bound of the search is invalid");
 	else
 	{
-		memset(query, 0, sizeof(*query));
-		query->mirror = mirror->id;
-		query->method = (SearchMethod) request->method;
-		query->k = request->k;
-		query->ef = request->method == METHOD_GRAPH ? request->ef : 1;
-		query->probes = request->probes;
-		query->rerank = request->rerank;
-		query->has_beyond = request->has_beyond == 1;
-		query->beyond_distance = request->beyond_distance;
-		query->beyond_slot = request->beyond_slot;
+		*query = (EngineQuery) {
+			.mirror = mirror->id,
+			.method = (SearchMethod) request->method,
+			.k = request->k,
+			.ef = request->method == METHOD_GRAPH ? request->ef : 1,
+			.probes = request->probes,
+			.rerank = request->rerank,
+			.has_beyond = request->has_beyond == 1,
+			.beyond_distance = request->beyond_distance,
+			.beyond_slot = request->beyond_slot,
+		};
 		return ENGINE_OK;
 	}
 	return ENGINE_INVALID;
@@ -322,8 +323,7 @@ batch_submit(Server *server, uint32_t entry)
 	PROTOCOL_STEP(SERVER_SUBMITS);
 	status = server->ops->submit(server->engine, server->gathered, count, &error);
 	PROTOCOL_STEP(SERVER_SUBMITTED);
-	if (status == ENGINE_FAILED)
-		server_fail(server, &error);
+	fail_if_failed(server, status, &error);
 	if (status != ENGINE_OK)
 		engine_work_end(server, entry);
 	if (status == ENGINE_BUSY)
@@ -426,8 +426,7 @@ query_done(Server *server, EngineQuery *query)
 	Ticket	   *ticket = query->user;
 	Batch	   *batch;
 
-	if (query->status == ENGINE_FAILED)
-		server_fail(server, &query->error);
+	fail_if_failed(server, query->status, &query->error);
 	server->queries_in_flight--;
 	server->queries_done++;
 	if (ticket->of_channel)
@@ -464,8 +463,7 @@ queries_poll(Server *server)
 		EngineStatus status =
 			server->ops->poll(server->engine, completed, POLL_ROOM, &count, &error);
 
-		if (status == ENGINE_FAILED)
-			server_fail(server, &error);
+		fail_if_failed(server, status, &error);
 		if (status != ENGINE_OK)
 			return worked;
 		if (server->lone_in_flight)

@@ -133,11 +133,8 @@ arrays_copy(Server *server, uint32_t number, const ChannelShape *shape, const He
 	size_t		used = 0;
 
 	if (!copies_reserve(work, 2 * area_align(numbers) + area_align(dead) + area_align(rows)))
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u rows of a bulk channel",
-					 request->count);
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u rows of a bulk channel",
+							request->count);
 	if (shape->slots)
 		job->slots = copy_array(work, &used, data, request->slots_offset, numbers);
 	if (shape->versions)
@@ -150,10 +147,7 @@ arrays_copy(Server *server, uint32_t number, const ChannelShape *shape, const He
 		job->vectors = data + request->body_offset;
 	for (size_t i = 0; shape->slots && i < count; i++)
 		if (job->slots[i] >= ENGINE_MAX_SLOTS)
-		{
-			engine_error(error, ENGINE_INVALID, "slot %u is too large", job->slots[i]);
-			return ENGINE_INVALID;
-		}
+			return engine_error(error, ENGINE_INVALID, "slot %u is too large", job->slots[i]);
 	return ENGINE_OK;
 }
 
@@ -169,10 +163,7 @@ channel_job_make(Server *server, uint32_t number, EngineError *error)
 
 	if (request->op >= sizeof(channel_shapes) / sizeof(channel_shapes[0]) ||
 		channel_shapes[request->op].kind == 0)
-	{
-		engine_error(error, ENGINE_INVALID, "channel operation %u is unknown", request->op);
-		return ENGINE_INVALID;
-	}
+		return engine_error(error, ENGINE_INVALID, "channel operation %u is unknown", request->op);
 	shape = &channel_shapes[request->op];
 	mirror = held_find(server, request->mirror, request->mirror_generation, error);
 	if (mirror == NULL)

@@ -131,21 +131,12 @@ channel_link_fetch(Server *server, uint32_t number, EngineError *error)
 	size_t		bytes;
 
 	if (work->link == 0 || work->link_owner != work->owner)
-	{
-		engine_error(error, ENGINE_NOT_FOUND, "this channel has no link to fetch");
-		return ENGINE_NOT_FOUND;
-	}
+		return engine_error(error, ENGINE_NOT_FOUND, "this channel has no link to fetch");
 	if (!fetch_arrays(work, &fetch))
-	{
-		engine_error(error, ENGINE_INVALID, "the link has no arrays %u", request->arrays);
-		return ENGINE_INVALID;
-	}
+		return engine_error(error, ENGINE_INVALID, "the link has no arrays %u", request->arrays);
 	if (first > fetch.there)
-	{
-		engine_error(error, ENGINE_INVALID, "row %u is beyond the %u that were linked", first,
-					 fetch.there);
-		return ENGINE_INVALID;
-	}
+		return engine_error(error, ENGINE_INVALID, "row %u is beyond the %u that were linked",
+							first, fetch.there);
 	bytes = fetch.bytes[0] + fetch.bytes[1] + fetch.bytes[2];
 	fetch_copy(&fetch, first,
 			   fetch_count(fetch.there, first, request->count,

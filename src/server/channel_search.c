@@ -75,17 +75,12 @@ channel_search_take_mirrors(Server *server, uint32_t number, EngineError *error)
 
 	if (!channel_holds(server, request->slots_offset, request->count, sizeof(uint32_t)) ||
 		!channel_holds(server, request->versions_offset, request->count, sizeof(uint32_t)))
-	{
-		engine_error(error, ENGINE_INVALID, "%u mirrors do not fit the bulk channel",
-					 request->count);
-		return ENGINE_INVALID;
-	}
+		return engine_error(error, ENGINE_INVALID, "%u mirrors do not fit the bulk channel",
+							request->count);
 	entries = malloc(2 * bytes);
 	if (entries == NULL)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u mirrors", request->count);
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u mirrors",
+							request->count);
 	memcpy(entries, data + request->slots_offset, bytes);
 	memcpy(entries + request->count, data + request->versions_offset, bytes);
 	work->search.entries = entries;

@@ -93,8 +93,7 @@ channel_submit(Server *server, uint32_t number)
 	else
 		status = server->ops->job_submit(server->engine, &work->job, &work->job_id, &error);
 	PROTOCOL_STEP(CHANNEL_SUBMITTED);
-	if (status == ENGINE_FAILED)
-		server_fail(server, &error);
+	fail_if_failed(server, status, &error);
 	if (status == ENGINE_BUSY)
 		return;
 	if (status != ENGINE_OK)
@@ -128,8 +127,7 @@ channel_replace(Server *server, uint32_t number)
 	}
 	if (request->op == CHANNEL_CREATE)
 		status = held_create(server, request, &error);
-	if (status == ENGINE_FAILED)
-		server_fail(server, &error);
+	fail_if_failed(server, status, &error);
 	if (status == ENGINE_NO_MEMORY)
 	{
 		/*

@@ -69,14 +69,10 @@ list_counts_take(Server *server, HeldMirror *mirror, uint32_t entry, EngineError
 	mirror->counts_due = false;
 	mirror->counts_taken_us = monotonic_us();
 	if (mirror->counts_word == 0)
-	{
-		engine_error(error, ENGINE_UNSUPPORTED, "probes of the mirror are not counted");
-		return ENGINE_UNSUPPORTED;
-	}
+		return engine_error(error, ENGINE_UNSUPPORTED, "probes of the mirror are not counted");
 	status = server->ops->list_probes(server->engine, mirror->id, server->probes,
 									  mirror->spec.lists.lists, error);
-	if (status == ENGINE_FAILED)
-		server_fail(server, error);
+	fail_if_failed(server, status, error);
 	if (status != ENGINE_OK)
 		return status;
 	/*

@@ -57,30 +57,6 @@ engine_work_end(Server *server, uint32_t entry)
 								  memory_order_relaxed);
 }
 
-/* Check a mirror specification before it is passed to the engine. */
-static EngineStatus
-spec_check(const MirrorSpec *spec, EngineError *error)
-{
-	uint32_t	most = engine_max_dims(spec->type);
-
-	if (spec->type < ELEMENT_FLOAT || spec->type > ELEMENT_BIT)
-		engine_error(error, ENGINE_INVALID, "element type %u is unknown", (uint32_t) spec->type);
-	else if (spec->metric < METRIC_L2 || spec->metric > METRIC_JACCARD)
-		engine_error(error, ENGINE_INVALID, "metric %u is unknown", (uint32_t) spec->metric);
-	else if (spec->dims < 1 || spec->dims > most)
-		engine_error(error, ENGINE_INVALID, "%u dimensions are outside 1 .. %u", spec->dims, most);
-	else if (spec->method == METHOD_IVFPQ)
-		return engine_check_spec(spec, error);
-	else if (spec->degree < 4 || spec->degree > ENGINE_MAX_DEGREE)
-		engine_error(error, ENGINE_INVALID, "degree %u is outside 4 .. %u", spec->degree,
-					 ENGINE_MAX_DEGREE);
-	else if (spec->capacity > ENGINE_MAX_SLOTS)
-		engine_error(error, ENGINE_INVALID, "capacity %u is too large", spec->capacity);
-	else
-		return ENGINE_OK;
-	return ENGINE_INVALID;
-}
-
 /* Create an empty mirror for an entry that has none. */
 EngineStatus
 held_create(Server *server, const ChannelRequest *request, EngineError *error)
@@ -90,12 +66,10 @@ held_create(Server *server, const ChannelRequest *request, EngineError *error)
 
 	if (atomic_load(&server_mirror(server, request->mirror)->generation) !=
 		request->mirror_generation)
-	{
-		engine_error(error, ENGINE_NOT_FOUND, "mirror entry %u has moved on from generation %u",
-					 request->mirror, request->mirror_generation);
-		return ENGINE_NOT_FOUND;
-	}
-	status = spec_check(&request->spec, error);
+		return engine_error(error, ENGINE_NOT_FOUND,
+							"mirror entry %u has moved on from generation %u", request->mirror,
+							request->mirror_generation);
+	status = engine_check_spec(&request->spec, error);
 	if (status != ENGINE_OK)
 		return status;
 	status = server->ops->mirror_create(server->engine, &request->spec, &mirror->id, error);
@@ -166,8 +140,7 @@ drop_advance(Server *server, Drop *drop)
 		EngineJob	job = {.kind = JOB_DROP, .mirror = drop->mirror};
 
 		status = server->ops->job_submit(server->engine, &job, &drop->job, &error);
-		if (status == ENGINE_FAILED)
-			server_fail(server, &error);
+		fail_if_failed(server, status, &error);
 		if (status != ENGINE_OK)
 			drop->job = 0;
 		if (status == ENGINE_BUSY)
@@ -244,8 +217,7 @@ held_publish(Server *server, uint32_t entry, MirrorId id)
 	if (mirror->id != id || atomic_load(&shared->generation) != mirror->generation)
 		return;
 	status = server->ops->mirror_info(server->engine, id, &info, &error);
-	if (status == ENGINE_FAILED)
-		server_fail(server, &error);
+	fail_if_failed(server, status, &error);
 	if (status != ENGINE_OK)
 		return;
 	mirror->rows = info.rows;

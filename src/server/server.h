@@ -289,6 +289,14 @@ extern int	serve(Server *server);
  */
 extern void server_fail(Server *server, const EngineError *error) __attribute__((noreturn));
 
+/* The same, if this is what the engine has answered. */
+static inline void
+fail_if_failed(Server *server, EngineStatus status, const EngineError *error)
+{
+	if (status == ENGINE_FAILED)
+		server_fail(server, error);
+}
+
 /* ---- watchdog.c: detects an engine that makes no progress ---- */
 
 extern void watchdog_check(Server *server);

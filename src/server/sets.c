@@ -86,10 +86,8 @@ set_make(Server *server, const ChannelRequest *request, HeldSet *set, EngineErro
 	if (held_find(server, request->mirror, request->mirror_generation, error) == NULL)
 		return error->status;
 	if (request->set_slots < 1 || request->set_slots > ENGINE_MAX_SLOTS)
-	{
-		engine_error(error, ENGINE_INVALID, "a set of rows has %u slots", request->set_slots);
-		return ENGINE_INVALID;
-	}
+		return engine_error(error, ENGINE_INVALID, "a set of rows has %u slots",
+							request->set_slots);
 	if (set->id != 0)
 		set_free(server, set);
 	if (server->sets_bytes + bytes > SET_MEMORY_BYTES)
@@ -97,13 +95,10 @@ set_make(Server *server, const ChannelRequest *request, HeldSet *set, EngineErro
 	if (server->sets_bytes + bytes <= SET_MEMORY_BYTES)
 		made.words = calloc(1, bytes);
 	if (made.words == NULL)
-	{
-		engine_error(error, ENGINE_NO_MEMORY,
-					 "no memory for a set of rows of %zu bytes: %llu of %llu are used", bytes,
-					 (unsigned long long) server->sets_bytes,
-					 (unsigned long long) SET_MEMORY_BYTES);
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY,
+							"no memory for a set of rows of %zu bytes: %llu of %llu are used",
+							bytes, (unsigned long long) server->sets_bytes,
+							(unsigned long long) SET_MEMORY_BYTES);
 	*set = made;
 	server->sets_bytes += bytes;
 	server->sets_held++;
@@ -167,9 +162,9 @@ set_add_part(const Server *server, uint32_t number, HeldSet *set, EngineError *e
 	}
 	if (fits)
 		return ENGINE_OK;
-	engine_error(error, ENGINE_INVALID, "a part of %u slots from %u on does not fit a set of %u",
-				 count, first, set->slots);
-	return ENGINE_INVALID;
+	return engine_error(error, ENGINE_INVALID,
+						"a part of %u slots from %u on does not fit a set of %u", count, first,
+						set->slots);
 }
 
 /* Run a CHANNEL_SET. A part that is refused ends its set. */
@@ -192,10 +187,7 @@ set_take_part(Server *server, uint32_t number, EngineError *error)
 		status = set_make(server, request, set, error);
 	else if (set->entry != request->mirror || set->generation != request->mirror_generation ||
 			 set->slots != request->set_slots)
-	{
-		engine_error(error, ENGINE_INVALID, "a part is not of its set of rows");
-		status = ENGINE_INVALID;
-	}
+		status = engine_error(error, ENGINE_INVALID, "a part is not of its set of rows");
 	if (status == ENGINE_OK)
 		status = set_add_part(server, number, set, error);
 	if (status != ENGINE_OK && set->id == name->id)

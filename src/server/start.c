@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,15 +39,7 @@ layout_is_ours(const AreaHeader *header)
 		header->channels > AREA_MAX_CHANNELS)
 		return false;
 	area_layout(&ours, header->slots, header->channels);
-	return header->mirrors == ours.mirrors && header->total_bytes == ours.total_bytes &&
-		   header->words_offset == ours.words_offset &&
-		   header->payloads_offset == ours.payloads_offset &&
-		   header->payload_stride == ours.payload_stride &&
-		   header->mirrors_offset == ours.mirrors_offset &&
-		   header->mirror_stride == ours.mirror_stride &&
-		   header->channels_offset == ours.channels_offset &&
-		   header->channel_stride == ours.channel_stride &&
-		   header->channel_data_offset == ours.channel_data_offset &&
+	return memcmp(header, &ours, offsetof(AreaHeader, channel_data_bytes)) == 0 &&
 		   header->channel_data_bytes == ours.channel_data_bytes;
 }
 
@@ -183,12 +176,9 @@ engine_open(Server *server, const EngineOps *ops, const ServerOptions *options, 
 	EngineStatus status;
 
 	if (ops == NULL || ops->abi_version != ENGINE_ABI_VERSION)
-	{
-		engine_error(error, ENGINE_UNSUPPORTED,
-					 "engine interface version %u is not this server's, %u",
-					 ops == NULL ? 0 : ops->abi_version, ENGINE_ABI_VERSION);
-		return ENGINE_UNSUPPORTED;
-	}
+		return engine_error(error, ENGINE_UNSUPPORTED,
+							"engine interface version %u is not this server's, %u",
+							ops == NULL ? 0 : ops->abi_version, ENGINE_ABI_VERSION);
 	status = ops->open(&config, &server->engine, error);
 	if (status == ENGINE_OK)
 		server->ops = ops;
@@ -205,22 +195,14 @@ library_open(Server *server, const ServerOptions *options, EngineError *error)
 	EngineEntry entry;
 
 	if (path == NULL || *path == '\0')
-	{
-		engine_error(error, ENGINE_UNSUPPORTED, "no engine library is named");
-		return ENGINE_UNSUPPORTED;
-	}
+		return engine_error(error, ENGINE_UNSUPPORTED, "no engine library is named");
 	library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (library == NULL)
-	{
-		engine_error(error, ENGINE_UNSUPPORTED, "could not load the engine library: %s", dlerror());
-		return ENGINE_UNSUPPORTED;
-	}
+		return engine_error(error, ENGINE_UNSUPPORTED, "could not load the engine library: %s",
+							dlerror());
 	symbol = dlsym(library, ENGINE_ENTRY_SYMBOL);
 	if (symbol == NULL)
-	{
-		engine_error(error, ENGINE_UNSUPPORTED, "\"%.150s\" is not an engine", path);
-		return ENGINE_UNSUPPORTED;
-	}
+		return engine_error(error, ENGINE_UNSUPPORTED, "\"%.150s\" is not an engine", path);
 	memcpy(&entry, &symbol, sizeof(entry));
 	return engine_open(server, entry(), options, error);
 }

@@ -67,16 +67,11 @@ choose_level(const EngineConfig *config, SimdLevel *level, EngineError *error)
 	else if (strcmp(config->simd, "avx512") == 0)
 		*level = SIMD_AVX512;
 	else
-	{
-		engine_error(error, ENGINE_INVALID, "no SIMD level is called \"%.40s\"", config->simd);
-		return ENGINE_INVALID;
-	}
+		return engine_error(error, ENGINE_INVALID, "no SIMD level is called \"%.40s\"",
+							config->simd);
 	if (!simd_available(*level))
-	{
-		engine_error(error, ENGINE_UNSUPPORTED, "this processor lacks SIMD level \"%s\"",
-					 config->simd);
-		return ENGINE_UNSUPPORTED;
-	}
+		return engine_error(error, ENGINE_UNSUPPORTED, "this processor lacks SIMD level \"%s\"",
+							config->simd);
 	return ENGINE_OK;
 }
 
@@ -175,17 +170,11 @@ cpu_open(const EngineConfig *config, Engine **result, EngineError *error)
 	if (status != ENGINE_OK)
 		return status;
 	if (config->threads < 0 || config->threads > MAX_THREADS)
-	{
-		engine_error(error, ENGINE_INVALID, "%d threads are not between 0 and %d", config->threads,
-					 MAX_THREADS);
-		return ENGINE_INVALID;
-	}
+		return engine_error(error, ENGINE_INVALID, "%d threads are not between 0 and %d",
+							config->threads, MAX_THREADS);
 	engine = calloc(1, sizeof(*engine));
 	if (engine == NULL)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory");
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY, "out of memory");
 	engine->config = *config;
 	engine->level = level;
 	engine->nthreads = config->threads > 0	 ? config->threads
@@ -217,8 +206,7 @@ cpu_open(const EngineConfig *config, Engine **result, EngineError *error)
 		!start_workers(engine))
 	{
 		free_engine(engine);
-		engine_error(error, ENGINE_NO_MEMORY, "could not start worker threads");
-		return ENGINE_NO_MEMORY;
+		return engine_error(error, ENGINE_NO_MEMORY, "could not start worker threads");
 	}
 	*result = (Engine *) (void *) engine;
 	return ENGINE_OK;
@@ -284,17 +272,12 @@ cpu_mirror_create(Engine *handle, const MirrorSpec *spec, MirrorId *id, EngineEr
 		return status;
 	kernels = distance_kernels(spec->type, spec->metric, engine->level);
 	if (kernels == NULL)
-	{
-		engine_error(error, ENGINE_UNSUPPORTED, "no distance for element type %d and metric %d",
-					 (int) spec->type, (int) spec->metric);
-		return ENGINE_UNSUPPORTED;
-	}
+		return engine_error(error, ENGINE_UNSUPPORTED,
+							"no distance for element type %d and metric %d", (int) spec->type,
+							(int) spec->metric);
 	entry = calloc(1, sizeof(*entry));
 	if (entry == NULL)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory");
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY, "out of memory");
 	entry->mirror = mirror_create(spec, kernels, &engine->budget, error);
 	if (entry->mirror == NULL)
 	{
@@ -337,14 +320,15 @@ cpu_mirror_info(Engine *handle, MirrorId id, MirrorInfo *info, EngineError *erro
 	if (entry == NULL)
 		return ENGINE_NOT_FOUND;
 	mirror = entry->mirror;
-	memset(info, 0, sizeof(*info));
-	info->position = atomic_load(&mirror->position);
-	info->rows = atomic_load(&mirror->rows);
-	info->linked = atomic_load(&mirror->linked);
-	info->pending = atomic_load(&mirror->pending);
-	info->dead = atomic_load(&mirror->dead);
-	info->seeds = atomic_load(&mirror->nseeds);
-	info->bytes = mirror_bytes(mirror);
+	*info = (MirrorInfo) {
+		.position = atomic_load(&mirror->position),
+		.rows = atomic_load(&mirror->rows),
+		.linked = atomic_load(&mirror->linked),
+		.pending = atomic_load(&mirror->pending),
+		.dead = atomic_load(&mirror->dead),
+		.seeds = atomic_load(&mirror->nseeds),
+		.bytes = mirror_bytes(mirror),
+	};
 	pthread_mutex_unlock(&engine->lock);
 	return ENGINE_OK;
 }
@@ -370,9 +354,8 @@ cpu_mirror_rows(Engine *handle, MirrorId id, const uint32_t *slots, uint32_t cou
 
 		if (slots[i] >= published)
 		{
-			engine_error(error, ENGINE_INVALID, "slot %u is not below the %u published", slots[i],
-						 published);
-			status = ENGINE_INVALID;
+			status = engine_error(error, ENGINE_INVALID, "slot %u is not below the %u published",
+								  slots[i], published);
 			break;
 		}
 		neighbours = mirror_read_row(mirror, slots[i], published, row);

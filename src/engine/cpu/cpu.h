@@ -192,9 +192,8 @@ typedef struct ExactScan
 
 extern void exact_begin(ExactScan *scan, const QueryTask *task, SearchResult *results,
 						uint32_t room);
-extern void exact_consider(ExactScan *scan, uint32_t slot);
-/* The same as a VisitSlot, of an ExactScan. */
-extern void exact_visit(void *scan, uint32_t slot);
+/* A VisitSlot, of an ExactScan. */
+extern void exact_consider(void *context, uint32_t slot);
 
 /*
  * Run one part of a query. query_merge_exact() makes the result after the last

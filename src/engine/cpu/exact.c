@@ -43,14 +43,15 @@ exact_begin(ExactScan *scan, const QueryTask *task, SearchResult *results, uint3
 {
 	uint32_t	dims = task->entry->mirror->spec.dims;
 
-	memset(scan, 0, sizeof(*scan));
-	scan->mirror = task->entry->mirror;
-	scan->query = &task->in;
-	scan->wide = task->wide;
-	scan->results = results;
-	scan->room = room;
-	scan->relative = fast_error_relative(dims);
-	scan->absolute = fast_error_absolute(dims);
+	*scan = (ExactScan) {
+		.mirror = task->entry->mirror,
+		.query = &task->in,
+		.wide = task->wide,
+		.results = results,
+		.room = room,
+		.relative = fast_error_relative(dims),
+		.absolute = fast_error_absolute(dims),
+	};
 }
 
 /*
@@ -104,8 +105,9 @@ fast_distance_rejects(const ExactScan *scan, uint32_t slot)
 
 /* Add a published slot to the results if it is near enough. */
 void
-exact_consider(ExactScan *scan, uint32_t slot)
+exact_consider(void *context, uint32_t slot)
 {
+	ExactScan  *scan = context;
 	const EngineQuery *query = scan->query;
 	uint64_t	word = mirror_word(scan->mirror, slot);
 	SearchResult entry;
@@ -125,12 +127,6 @@ exact_consider(ExactScan *scan, uint32_t slot)
 		!engine_before(query->beyond_distance, query->beyond_slot, entry.distance, slot))
 		return;
 	(void) farthest_offer(scan->results, &scan->count, scan->room, entry);
-}
-
-void
-exact_visit(void *scan, uint32_t slot)
-{
-	exact_consider(scan, slot);
 }
 
 /*

@@ -34,78 +34,6 @@ job_free(CpuEngine *engine, CpuJob *job)
 	free(job);
 }
 
-/* Check a job's arguments; slots are checked when it runs. */
-static EngineStatus
-check_arrays(const EngineJob *job, EngineError *error)
-{
-	bool		complete;
-
-	switch (job->kind)
-	{
-		case JOB_APPEND:
-			complete = job->versions != NULL && job->vectors != NULL;
-			break;
-		case JOB_OVERWRITE:
-			complete = job->slots != NULL && job->versions != NULL && job->vectors != NULL;
-			break;
-		case JOB_DEAD:
-			complete = job->slots != NULL && job->versions != NULL;
-			break;
-		case JOB_GRAPH:
-			complete = job->slots != NULL && job->rows != NULL;
-			break;
-		case JOB_SEEDS:
-			complete = job->slots != NULL;
-			break;
-		case JOB_CODEBOOK:
-			complete = job->vectors != NULL;
-			break;
-		case JOB_LINK:
-		case JOB_REPAIR:
-		case JOB_TRAIN:
-			if (job->threads < 0)
-			{
-				engine_error(error, ENGINE_INVALID, "%d threads are none", job->threads);
-				return ENGINE_INVALID;
-			}
-			return ENGINE_OK;
-		case JOB_DROP:
-			return ENGINE_OK;
-		default:
-			engine_error(error, ENGINE_INVALID, "no job is of kind %d", (int) job->kind);
-			return ENGINE_INVALID;
-	}
-	if (!complete && job->count > 0)
-	{
-		engine_error(error, ENGINE_INVALID, "a job of kind %d lacks its arrays", (int) job->kind);
-		return ENGINE_INVALID;
-	}
-	return ENGINE_OK;
-}
-
-/* Check that a job is one for its mirror's method. */
-static EngineStatus
-check_kind(const EngineJob *job, SearchMethod method, EngineError *error)
-{
-	bool		lists = method == METHOD_IVFPQ;
-
-	if (lists ? job->kind == JOB_SEEDS || job->kind == JOB_REPAIR
-			  : job->kind == JOB_CODEBOOK || job->kind == JOB_TRAIN)
-	{
-		engine_error(error, ENGINE_INVALID, "a job of kind %d is not for a mirror %s",
-					 (int) job->kind, lists ? "with lists" : "with a graph");
-		return ENGINE_INVALID;
-	}
-	if (!lists && engine_job_links(job->kind) &&
-		(job->ef_construction < 4 || job->ef_construction > 1000))
-	{
-		engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000",
-					 job->ef_construction);
-		return ENGINE_INVALID;
-	}
-	return ENGINE_OK;
-}
-
 static void
 job_yield(void *context)
 {
@@ -116,27 +44,20 @@ job_yield(void *context)
 EngineStatus
 jobs_submit(CpuEngine *engine, const EngineJob *in, JobId *id, EngineError *error)
 {
-	EngineStatus status = check_arrays(in, error);
+	EngineStatus status;
 	MirrorEntry *entry;
 	CpuJob	   *job;
 
-	if (status != ENGINE_OK)
-		return status;
 	job = calloc(1, sizeof(*job));
 	if (job == NULL)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory");
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY, "out of memory");
 	pthread_mutex_lock(&engine->lock);
 	entry = entry_find(engine, in->mirror);
 	if (entry == NULL)
-	{
-		status = ENGINE_NOT_FOUND;
-		engine_error(error, status, "no mirror %llu", (unsigned long long) in->mirror);
-	}
+		status = engine_error(error, ENGINE_NOT_FOUND, "no mirror %llu",
+							  (unsigned long long) in->mirror);
 	else
-		status = check_kind(in, entry->mirror->spec.method, error);
+		status = engine_check_job(in, entry->mirror->spec.method, error);
 	if (status != ENGINE_OK)
 	{
 		pthread_mutex_unlock(&engine->lock);

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "engine/cpu/link.h"
-#include "engine/select.h"
+#include "engine/batch_mates.h"
 
 #define BATCH_CANDIDATES	32		/* nearest rows of its own batch that a row considers */
 #define BATCH_SAMPLE		32		/* a sample of the batch decides whether to measure the rest */
@@ -90,58 +90,17 @@ link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, G
 }
 
 /*
- * The nearest rows of a row's own batch, all different (a heap, farthest first),
- * and a random selection of its duplicates there.
- */
-typedef struct BatchNearest
-{
-	SearchResult nearest[BATCH_CANDIDATES];
-	uint32_t	count;
-	SearchResult equals[SEARCH_MAX_EQUAL];	/* heap by random rank, which is in distance, highest
-											 * first */
-	uint32_t	nequals;
-	double		equal_distance;
-} BatchNearest;
-
-/*
- * Offer another row of the batch. Returns true if it is within bound, or a
- * duplicate.
- */
-static bool
-offer_batch_row(const LinkAccess *access, uint32_t slot, uint32_t other, double distance,
-				double bound, BatchNearest *found)
-{
-	SearchResult entry = {distance, other, 0};
-
-	if (entry.distance == found->equal_distance)
-	{
-		entry.distance = equal_rank(other, slot);
-		(void) farthest_offer(found->equals, &found->nequals, access->linking->rule.max_equal,
-							  entry);
-		return true;
-	}
-	if (entry.distance > bound)
-		return false;
-	(void) farthest_offer_distinct(found->nearest, &found->count, BATCH_CANDIDATES, entry,
-								   link_access_equal, (void *) access);
-	return true;
-}
-
-/*
- * Search the row's own batch, for rows within bound. Rows in random order are
- * hardly ever that near to each other: if none of a sample of the following
+ * Search the row's own batch, for rows within the bound. Rows in random order
+ * are hardly ever that near to each other: if none of a sample of the following
  * rows is, the rest is skipped. Rows inserted cluster by cluster are.
  */
 static void
-search_batch(const LinkAccess *access, uint32_t item, double bound, double equal_distance,
-			 BatchNearest *found)
+search_batch(LinkAccess *access, uint32_t item, BatchMates *mates)
 {
 	const Linking *linking = access->linking;
 	const uint32_t *batch = linking->slots + linking->first;
 	bool		near = false;
 
-	found->count = found->nequals = 0;
-	found->equal_distance = equal_distance;
 	for (uint32_t done = 1; done < linking->batch && (done == 1 || near); done += BATCH_SAMPLE)
 	{
 		uint32_t	others[BATCH_SAMPLE];
@@ -153,14 +112,8 @@ search_batch(const LinkAccess *access, uint32_t item, double bound, double equal
 			others[i] = batch[(item + done + i) % linking->batch];
 		mirror_fast_many(linking->mirror, &access->worker->link.wide, others, count, distances);
 		for (uint32_t i = 0; i < count; i++)
-			near |= offer_batch_row(access, batch[item], others[i], distances[i], bound, found);
+			near |= batch_mates_offer(mates, others[i], distances[i], link_access_equal, access);
 	}
-}
-
-static void
-link_add_candidate(LinkScratch *scratch, uint32_t *count, double distance, uint32_t slot)
-{
-	scratch->candidates[(*count)++] = (Candidate) {distance, slot, slot};
 }
 
 /* Choose the neighbours of one row of the batch. */
@@ -173,7 +126,7 @@ link_choose_row(void *context, uint32_t item, CpuWorker *worker)
 	uint32_t	ef = linking->job->in.ef_construction;
 	LinkAccess	access = {linking, worker};
 	PruneRule	rule = linking->rule;
-	BatchNearest batch;
+	BatchMates	mates = {.slot = slot, .room = BATCH_CANDIDATES, .equal_room = rule.max_equal};
 	GraphAnswer answer;
 	Candidate	chosen[ENGINE_MAX_DEGREE];
 	uint32_t	count = 0;
@@ -190,13 +143,12 @@ link_choose_row(void *context, uint32_t item, CpuWorker *worker)
 		return;
 	}
 	for (uint32_t i = 0; i < answer.count; i++)
-		link_add_candidate(scratch, &count, answer.results[i].distance, answer.results[i].slot);
-	search_batch(&access, item, answer.count >= ef ? answer.results[ef - 1].distance : INFINITY,
-				 rule.equal_distance, &batch);
-	for (uint32_t i = 0; i < batch.count; i++)
-		link_add_candidate(scratch, &count, batch.nearest[i].distance, batch.nearest[i].slot);
-	for (uint32_t i = 0; i < batch.nequals; i++)
-		link_add_candidate(scratch, &count, rule.equal_distance, batch.equals[i].slot);
+		scratch->candidates[count++] = (Candidate) {
+			answer.results[i].distance, answer.results[i].slot, answer.results[i].slot};
+	mates.equal_distance = rule.equal_distance;
+	mates.bound = answer.count >= ef ? answer.results[ef - 1].distance : INFINITY;
+	search_batch(&access, item, &mates);
+	batch_mates_append(&mates, scratch->candidates, &count);
 	count =
 		prune_choose(&rule, scratch->candidates, count, link_pair_distance, &access, chosen, &kept);
 	for (uint32_t i = 0; i < count; i++)

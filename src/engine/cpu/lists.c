@@ -170,10 +170,7 @@ lists_open(Lists *lists, EngineError *error)
 	lists->quantizer =
 		quantizer_open(&lists->shape, lists->floats + (size_t) lists->count * lists->shape.dims);
 	if (lists->quantizer == NULL)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory for a quantizer");
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY, "out of memory for a quantizer");
 	centroids_init(&lists->set, lists->floats, lists->count, lists->shape.dims, lists->tiles);
 	lists->received = lists->nfloats;
 	atomic_store_explicit(&lists->open, true, memory_order_release);
@@ -186,12 +183,9 @@ lists_receive(Mirror *mirror, const EngineJob *job, EngineError *error)
 	Lists	   *lists = mirror->lists;
 
 	if (job->first_slot != lists->received || job->count > lists->nfloats - lists->received)
-	{
-		engine_error(error, ENGINE_INVALID, "floats %u to %llu do not follow the %zu of %zu",
-					 job->first_slot, (unsigned long long) job->first_slot + job->count,
-					 lists->received, lists->nfloats);
-		return ENGINE_INVALID;
-	}
+		return engine_error(error, ENGINE_INVALID, "floats %u to %llu do not follow the %zu of %zu",
+							job->first_slot, (unsigned long long) job->first_slot + job->count,
+							lists->received, lists->nfloats);
 	if (job->count == 0)
 		return ENGINE_OK;
 	memcpy(lists->floats + lists->received, job->vectors, job->count * sizeof(float));

@@ -70,7 +70,7 @@ sets_pay(const MirrorSpec *spec, const CoocSets *sets, const unsigned char *code
 
 	if (sets->count == 0 || spec->lists.cooc == COOC_ON)
 		return sets->count > 0;
-	gain = cooc_gain(sets, codes, stride, sampled, false);
+	gain = cooc_gain(sets, codes, stride, sampled);
 	gain.rows = places;
 	return cooc_pays(&gain);
 }
@@ -93,7 +93,7 @@ mine_list(CpuJob *job, uint32_t number, uint32_t places)
 	uint32_t	step = cooc_mined_step(blocks);
 	uint32_t	sampled = (blocks + step - 1) / step * QUANTIZER_BLOCK;
 	CoocMining	mining = {.stride = stride, .rows = sampled, .parts = lists->shape.parts,
-						  .seed = lists->shape.seed + number, .choice = COOC_COVER,
+						  .seed = lists->shape.seed + number,
 						  .stop = is_cancelled, .context = job};
 	uint64_t	bytes = cooc_mine_bytes(&mining) + sampled * stride;
 	unsigned char *codes;

@@ -144,11 +144,8 @@ lists_learn(CpuJob *job, CpuWorker *worker)
 	EngineStatus status;
 
 	if (lists->received > 0 || live == 0)
-	{
-		engine_error(&job->error, ENGINE_INVALID,
-					 "the mirror has centroids already, or no rows to make them from");
-		return ENGINE_INVALID;
-	}
+		return engine_error(&job->error, ENGINE_INVALID,
+							"the mirror has centroids already, or no rows to make them from");
 	status = size_sample(job, &training, live, &most);
 	if (status != ENGINE_OK)
 		return status;

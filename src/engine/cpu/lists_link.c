@@ -278,8 +278,7 @@ check_open(CpuJob *job)
 {
 	if (atomic_load(&job->entry->mirror->lists->open))
 		return ENGINE_OK;
-	engine_error(&job->error, ENGINE_INVALID, "the mirror has no centroids yet");
-	return ENGINE_INVALID;
+	return engine_error(&job->error, ENGINE_INVALID, "the mirror has no centroids yet");
 }
 
 /*
@@ -332,11 +331,8 @@ copy_numbers(const CpuJob *job, Placing *placing, EngineError *error)
 		uint32_t	number = job->in.rows[i];
 
 		if (slot >= rows || (number >= mirror->lists->count && number != NO_SLOT))
-		{
-			engine_error(error, ENGINE_INVALID, "slot %u or list %u is not below %u or %u", slot,
-						 number, rows, mirror->lists->count);
-			return ENGINE_INVALID;
-		}
+			return engine_error(error, ENGINE_INVALID, "slot %u or list %u is not below %u or %u",
+								slot, number, rows, mirror->lists->count);
 		/* one that has a place already has */
 		if ((mirror_word(mirror, slot) & WORD_DEAD) ||
 			(atomic_load(mirror_row(mirror, slot)) == number && lists_has_place(mirror, slot)))

@@ -136,7 +136,7 @@ search_pending(CpuListSearch *search, QueryTask *task, uint32_t number)
 	if (task->results == NULL)
 		return false;
 	exact_begin(&pending, task, task->results, task->in.k);
-	mirror_visit_pending(search->mirror, task->in.rows, exact_visit, &pending);
+	mirror_visit_pending(search->mirror, task->in.rows, exact_consider, &pending);
 	search->npending[number] = pending.count;
 	task->counters.pending = task->counters.distances = pending.distances;
 	return true;

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 
 #include "engine/bits.h"
+#include "engine/select.h"
 #include "engine/cpu/lists.h"
 
 #define CHUNK_BYTES			((size_t) 4 << 20)	/* most bytes of a chunk, if it has more than 64
@@ -305,11 +306,8 @@ mirror_reserve(Mirror *mirror, uint64_t slots, EngineError *error)
 	uint32_t	chunks = chunks_for(mirror, slots);
 
 	if (chunks > mirror->max_chunks)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "%llu slots do not fit into %llu bytes",
-					 (unsigned long long) slots, (unsigned long long) mirror->budget->limit);
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY, "%llu slots do not fit into %llu bytes",
+							(unsigned long long) slots, (unsigned long long) mirror->budget->limit);
 	if (!budget_charge(mirror, chunks, error))
 		return ENGINE_NO_MEMORY;
 	while (mirror->nchunks < chunks)
@@ -317,11 +315,8 @@ mirror_reserve(Mirror *mirror, uint64_t slots, EngineError *error)
 		MirrorChunk *chunk = chunk_create(mirror);
 
 		if (chunk == NULL)
-		{
-			engine_error(error, ENGINE_NO_MEMORY, "out of memory for a chunk of %zu bytes",
-						 chunk_bytes(mirror));
-			return ENGINE_NO_MEMORY;
-		}
+			return engine_error(error, ENGINE_NO_MEMORY, "out of memory for a chunk of %zu bytes",
+								chunk_bytes(mirror));
 		atomic_store_explicit(&mirror->chunks[mirror->nchunks++], chunk, memory_order_release);
 	}
 	return ENGINE_OK;
@@ -498,11 +493,8 @@ mirror_append(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError
 	EngineStatus status;
 
 	if (job->first_slot < rows || end > ENGINE_MAX_SLOTS)
-	{
-		engine_error(error, ENGINE_INVALID, "rows %u to %llu cannot be appended to %u",
-					 job->first_slot, (unsigned long long) end, rows);
-		return ENGINE_INVALID;
-	}
+		return engine_error(error, ENGINE_INVALID, "rows %u to %llu cannot be appended to %u",
+							job->first_slot, (unsigned long long) end, rows);
 	status = mirror_reserve(mirror, end, error);
 	if (status != ENGINE_OK)
 		return status;
@@ -536,11 +528,8 @@ check_slots(const Mirror *mirror, const EngineJob *job, EngineError *error)
 
 	for (uint32_t i = 0; i < job->count; i++)
 		if (job->slots[i] >= rows)
-		{
-			engine_error(error, ENGINE_INVALID, "slot %u is not below the %u published",
-						 job->slots[i], rows);
-			return ENGINE_INVALID;
-		}
+			return engine_error(error, ENGINE_INVALID, "slot %u is not below the %u published",
+								job->slots[i], rows);
 	return ENGINE_OK;
 }
 
@@ -638,10 +627,7 @@ mirror_set_seeds(Mirror *mirror, const uint32_t *slots, uint32_t count, EngineEr
 	uint32_t	kept = 0;
 
 	if (count > SEEDS_MAX)
-	{
-		engine_error(error, ENGINE_INVALID, "%u seeds are more than %d", count, SEEDS_MAX);
-		return ENGINE_INVALID;
-	}
+		return engine_error(error, ENGINE_INVALID, "%u seeds are more than %d", count, SEEDS_MAX);
 	for (uint32_t i = 0; i < count; i++)
 	{
 		if (slots[i] >= rows)
@@ -704,15 +690,6 @@ collect_slot(void *context, uint32_t slot)
 	collected->slots[collected->count++] = slot;
 }
 
-static int
-compare_pending_slots(const void *left, const void *right)
-{
-	uint32_t	a = *(const uint32_t *) left;
-	uint32_t	b = *(const uint32_t *) right;
-
-	return a < b ? -1 : a > b;
-}
-
 /* Collect pending slots, ascending, each once. */
 uint32_t *
 mirror_collect_pending(const Mirror *mirror, const uint32_t *slots, uint32_t nslots, uint32_t rows,
@@ -733,7 +710,7 @@ mirror_collect_pending(const Mirror *mirror, const uint32_t *slots, uint32_t nsl
 	for (uint32_t i = 0; i < nslots; i++)
 		if (slots[i] < rows && (mirror_word(mirror, slots[i]) & WORD_PENDING))
 			collect_slot(&collected, slots[i]);
-	qsort(collected.slots, collected.count, sizeof(uint32_t), compare_pending_slots);
+	qsort(collected.slots, collected.count, sizeof(uint32_t), compare_numbers);
 	for (uint32_t i = 0; i < collected.count; i++)
 		if (i == 0 || collected.slots[i] != collected.slots[i - 1])
 			collected.slots[kept++] = collected.slots[i];

@@ -235,7 +235,7 @@ query_run_graph(QueryTask *task, CpuWorker *worker)
 	if (task->results != NULL)
 	{
 		exact_begin(&scan, task, task->results, in->k);
-		mirror_visit_pending(scan.mirror, in->rows, exact_visit, &scan);
+		mirror_visit_pending(scan.mirror, in->rows, exact_consider, &scan);
 		task->status = search_graph(task, worker, &answer);
 	}
 	if (task->status != ENGINE_OK)

@@ -285,10 +285,7 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 	wake = engine->config.wake != NULL && engine->completed.first != NULL;
 	pthread_mutex_unlock(&engine->lock);
 	if (failed)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u queries", count);
-		return ENGINE_NO_MEMORY;
-	}
+		return engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u queries", count);
 	if (wake)
 		engine->config.wake(engine->config.wake_arg);
 	return ENGINE_OK;

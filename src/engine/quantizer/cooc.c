@@ -163,33 +163,24 @@ cooc_block_sums(const uint32_t *extended, const uint16_t *words, uint32_t length
 /* ---- the gate ---- */
 
 CoocGain
-cooc_gain(const CoocSets *sets, const unsigned char *codes, size_t stride, uint32_t rows,
-		  bool sorted)
+cooc_gain(const CoocSets *sets, const unsigned char *codes, size_t stride, uint32_t rows)
 {
 	CoocGain	gain = {.rows = rows};
 	uint32_t	longest = 0;
-	uint64_t	of_length[COOC_MAX_WORDS] = {0};
 	uint16_t	words[COOC_MAX_WORDS];
-	uint64_t	begin = 0;
-	uint64_t	end = 0;
 
 	for (uint32_t i = 0; i < rows; i++)
 	{
 		uint32_t	length = cooc_encode(sets, codes + i * stride, words) - 1;
 
 		gain.words += length;
-		of_length[length]++;
 		longest = length > longest ? length : longest;
-		if (!sorted && (i % QUANTIZER_BLOCK == QUANTIZER_BLOCK - 1 || i == rows - 1))
+		if (i % QUANTIZER_BLOCK == QUANTIZER_BLOCK - 1 || i == rows - 1)
 		{
 			gain.padded += (uint64_t) longest * (i % QUANTIZER_BLOCK + 1);
 			longest = 0;
 		}
 	}
-	/* the longest rows first: a block is as long as its first row */
-	for (uint32_t length = COOC_MAX_WORDS; sorted && length-- > 0;)
-		for (end += of_length[length]; begin < end; begin += QUANTIZER_BLOCK)
-			gain.padded += length * (rows - begin < QUANTIZER_BLOCK ? rows - begin : QUANTIZER_BLOCK);
 	if (rows > 0)
 		gain.gain = 1 - (double) gain.padded / ((double) rows * sets->parts);
 	return gain;

@@ -40,13 +40,6 @@ typedef struct CoocSets
 	CoocSet		sets[];
 } CoocSets;
 
-/* How sets are chosen. */
-typedef enum CoocChoice
-{
-	COOC_COVER = 1,				/* greedily, counting only items that no set covers yet */
-	COOC_FREQUENT				/* the most frequent, as in the paper */
-} CoocChoice;
-
 typedef struct CoocMining
 {
 	const unsigned char *codes; /* of rows, parts bytes each */
@@ -55,7 +48,6 @@ typedef struct CoocMining
 	uint32_t	parts;			/* 3 .. COOC_MAX_PARTS */
 	uint32_t	most;			/* sets; 0: COOC_SETS */
 	uint64_t	seed;			/* of the sample, if there are many rows */
-	CoocChoice	choice;
 	bool		(*stop) (void *context);	/* asked every few milliseconds: give up; or NULL */
 	void	   *context;
 } CoocMining;
@@ -137,8 +129,8 @@ cooc_pays(const CoocGain *gain)
 	return gain->rows >= COOC_MIN_ROWS && gain->gain >= COOC_MIN_GAIN;
 }
 
-/* Rows in the order given, or (sorted) with those of equal lengths together. */
+/* Of rows in the order given. */
 extern CoocGain cooc_gain(const CoocSets *sets, const unsigned char *codes, size_t stride,
-						  uint32_t rows, bool sorted);
+						  uint32_t rows);
 
 #endif							/* GPUANN_COOC_H */

@@ -4,10 +4,10 @@
  *
  * Pairs of items are counted for each pair of columns; those that are frequent
  * are edges. Of each row the triangles of its edges are counted in a table.
- * Then sets are accepted, the most frequent first: by COOC_COVER a set counts
- * only rows in which none of its items belongs to an accepted set, counted anew
- * when its turn comes, since counts only fall (lazy greedy). The paper takes the
- * most frequent ones, which overlap.
+ * Then sets are accepted, the most frequent first: a set counts only rows in
+ * which none of its items belongs to an accepted set, counted anew when its turn
+ * comes, since counts only fall (lazy greedy). The paper takes the most frequent
+ * ones, which overlap.
  *
  * Rows beyond a sample are passed over evenly. Memory is bounded: once half of
  * the table's places have triples, further ones are not counted.
@@ -309,14 +309,12 @@ accept(Mine *mine, uint32_t most, CoocSets *sets)
 	{
 		Triple	   *top = &mine->triples[0];
 		CoocSet		set = set_of(top->key);
-		bool		cover = mine->in->choice == COOC_COVER;
-		uint32_t	count = cover ? count_set(mine, &set, false) : top->count;
+		uint32_t	count = count_set(mine, &set, false);
 
 		if (count == top->count)
 		{
 			sets->sets[sets->count++] = set;
-			if (cover)
-				(void) count_set(mine, &set, true);
+			(void) count_set(mine, &set, true);
 			count = 0;
 		}
 		top->count = count;

@@ -93,10 +93,9 @@ lists_size_sample(const ListsTraining *training, uint32_t wanted, uint32_t live,
 	*most = rows_under(training, rows < live ? (uint32_t) rows : live, limit, bytes);
 	if (*most >= needed || *most == rows)
 		return ENGINE_OK;
-	engine_error(error, ENGINE_NO_MEMORY,
-				 "training of %u lists takes %llu bytes or more, not %llu", training->lists,
-				 (unsigned long long) bytes(training, needed), (unsigned long long) limit);
-	return ENGINE_NO_MEMORY;
+	return engine_error(error, ENGINE_NO_MEMORY,
+						"training of %u lists takes %llu bytes or more, not %llu", training->lists,
+						(unsigned long long) bytes(training, needed), (unsigned long long) limit);
 }
 
 uint32_t

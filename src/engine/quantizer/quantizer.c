@@ -36,9 +36,9 @@ quantizer_check_spec(const MirrorSpec *spec, EngineError *error)
 
 	if (status != ENGINE_OK || spec->method != METHOD_IVFPQ || quantizer_shape_valid(&shape))
 		return status;
-	engine_error(error, ENGINE_INVALID, "no quantizer is of kind %d with %u bits and %u parts",
-				 (int) shape.kind, shape.bits, shape.parts);
-	return ENGINE_INVALID;
+	return engine_error(error, ENGINE_INVALID,
+						"no quantizer is of kind %d with %u bits and %u parts", (int) shape.kind,
+						shape.bits, shape.parts);
 }
 
 size_t

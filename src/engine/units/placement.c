@@ -458,10 +458,7 @@ add_copies(UnitPlacement *placement, const ListLoad *lists, const Ranked *order,
 			if (unit == NO_UNIT)
 				break;
 			if (!placement_add(placement, list, unit))
-			{
-				engine_error(error, ENGINE_NO_MEMORY, "out of memory for a placement");
-				return ENGINE_NO_MEMORY;
-			}
+				return engine_error(error, ENGINE_NO_MEMORY, "out of memory for a placement");
 			placement->stored[unit] += lists[list].bytes;
 			predict(placement, lists, order);
 		}

@@ -193,7 +193,7 @@ price_scan(PlannerInfo *root, const OrderedRel *ordered, const PathBound *bound,
 	gpuann_price(root, ordered->priced, &demand, startup, total);
 	*total = Min(*total, ordered->most);
 	/* No more than the exact path; add_path() sees no smaller difference. */
-	if (bound->kind != NODE_EXACT && less_is_wanted())
+	if (bound->kind != NODE_EXACT && (gpuann_exact || less_is_wanted()))
 	{
 		const RelOptInfo *rel = ordered->rel;
 		Cost		begin;

@@ -465,7 +465,8 @@ plan_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *targets, L
 		extract_actual_clauses(clauses_to_test(rel, linitial_oid(oids), clauses), false);
 	plan->flags = path->flags;
 	plan->custom_private =
-		lappend_oid(list_copy(oids), is_junk_unused(root, rel, lsecond_oid(oids)));
+		list_concat_copy(oids, list_make2_oid(is_junk_unused(root, rel, lsecond_oid(oids)),
+											  gpuann_few_are_wanted(root)));
 	plan->custom_exprs = list_copy_tail(path->custom_private, PATH_DISTANCE);
 	plan->methods = &gpuann_plan_methods;
 	return &plan->scan.plan;

@@ -66,6 +66,7 @@ typedef struct GpuannNode
 	NodeKind	kind;
 	bool		as_found;		/* rows may come in the order in which they are found */
 	bool		junk_is_unused; /* nothing reads columns that are only for order */
+	bool		few;			/* few rows are asked for, where their number is unknown */
 	ExprState  *query;
 	List	   *thresholds;		/* NodeThresholds of these */
 	ExprState  *row_filter;		/* the plan's quals, */

@@ -333,6 +333,7 @@ typedef struct GraphRounds
 	uint32		ef;				/* of the last; 0: there was none */
 	double		read;			/* paid for reading pages */
 	double		price;
+	bool		reads_once;		/* a page is charged once, as to other plans, by the server too */
 } GraphRounds;
 
 /*
@@ -346,7 +347,7 @@ add_graph_round(const PricedIndex *index, GraphRounds *rounds, uint32 ef)
 
 	if (index->server || rows_visited(index, ef) > scan_walk_room())
 		before = 0;
-	if (index->server)
+	if (index->server && !rounds->reads_once)
 		rounds->read = 0;
 	rounds->price += index->lists > 0 ? lists_price(index, ef, &rounds->read)
 		: graph_price(index, before, ef, &rounds->read);
@@ -372,7 +373,7 @@ is_too_broad(const PricedIndex *index, double ef, bool leap)
 static double
 stream_price(const PricedIndex *index, double wanted, uint32 first_exact_room)
 {
-	GraphRounds rounds = {.price = START_OPERATORS * cpu_operator_cost};
+	GraphRounds rounds = {.price = START_OPERATORS * cpu_operator_cost, .reads_once = true};
 
 	wanted = Min(wanted, index->rows);
 	if (gpuann_exact)
@@ -554,6 +555,12 @@ gpuann_examine(const IndexOptInfo *info)
 	return index;
 }
 
+bool
+gpuann_few_are_wanted(const PlannerInfo *root)
+{
+	return root->limit_tuples > 0 && root->limit_tuples <= EXACT_FIRST_ROOM;
+}
+
 /*
  * Price a scan by the node: as node.c has it run. gpuann.max_scan_tuples does
  * not make it cheaper: a scan that ends early is no way to read everything.
@@ -565,6 +572,8 @@ gpuann_price(PlannerInfo *root, const PricedIndex *examined, const NodeDemand *d
 	const RelOptInfo *rel = examined->rel;
 	bool		complete = gpuann_iterative_scan == GPUANN_ITERATIVE_COMPLETE;
 	PricedIndex index = *examined;
+	uint32		room = scan_exact_room(gpuann_few_are_wanted(root) ? EXACT_FIRST_ROOM
+																   : EXACT_NEXT_ROOM);
 	double		within;
 	double		first;
 
@@ -576,7 +585,6 @@ gpuann_price(PlannerInfo *root, const PricedIndex *examined, const NodeDemand *d
 		(demand->kind == DEMAND_STREAM && (gpuann_exact || (complete && demand->within < 1))))
 	{
 		double		begin = START_OPERATORS * cpu_operator_cost;
-		uint32		room = scan_exact_room(EXACT_NEXT_ROOM);
 
 		*startup = begin + exact_price(&index, room) + judging_price(&index, first);
 		*total =
@@ -585,7 +593,6 @@ gpuann_price(PlannerInfo *root, const PricedIndex *examined, const NodeDemand *d
 	else if (demand->kind == DEMAND_BOUND && complete && !gpuann_exact)
 	{
 		double		proposals = Max(Min(demand->wanted * first, within), 1);
-		uint32		room = scan_exact_room(EXACT_NEXT_ROOM);
 
 		*total = gather_price(&index, demand);
 		/*

@@ -723,8 +723,6 @@ node_end(CustomScanState *css)
 		index_endscan(node->desc);
 	if (node->index != NULL)
 		index_close(node->index, NoLock);
-	node->desc = NULL;
-	node->index = NULL;
 }
 
 const CustomExecMethods gpuann_node_methods = {

@@ -138,7 +138,6 @@ examine_format(Relation relation, PricedIndex *index)
 	index->m = format != NULL ? format->m : GPUANN_DEFAULT_M;
 	index->readable = format != NULL;
 	index->vector_bytes = format != NULL ? format->vector_bytes : 0;
-	index->lists = 0;
 	if (!has_lists || !list_format_peek(relation, format, &lists))
 		return;
 	index->lists = lists.lists;
@@ -153,22 +152,20 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 {
 	Relation	relation;
 
-	index->rel = info->rel;
-	index->rows = Max(info->tuples, 1);
-	index->pages = Max(info->pages, 1);
-	index->table_pages = Max(info->rel->pages, 1);
+	*index = (PricedIndex){
+		.rel = info->rel,
+		.rows = Max(info->tuples, 1),
+		.pages = Max(info->pages, 1),
+		.table_pages = Max(info->rel->pages, 1),
+		.vector_bytes = DISTANCE_BYTES,
+		.m = GPUANN_DEFAULT_M,
+		.ef = gpuann_ef_search != GPUANN_UNSET ? gpuann_ef_search : GPUANN_DEFAULT_EF_SEARCH,
+		.paged = true,
+		.step = &page_prices,
+	};
 	get_tablespace_page_costs(info->reltablespace, &index->random_page, &index->sequential_page);
 	if (info->hypothetical)
-	{
-		index->vector_bytes = DISTANCE_BYTES;
-		index->m = GPUANN_DEFAULT_M;
-		index->lists = 0;
-		index->ef = gpuann_ef_search != GPUANN_UNSET ? gpuann_ef_search : GPUANN_DEFAULT_EF_SEARCH;
-		index->readable = index->server = false;
-		index->paged = true;
-		index->step = &page_prices;
 		return;
-	}
 	relation = index_open(info->indexoid, NoLock);
 	examine_format(relation, index);
 	index->server = client_would_answer(relation);

@@ -33,7 +33,7 @@ my %other_modes = map { $_ => 1 } qw(limit filter only_ids drained);
 
 # Another extension, loaded before gpuann or after it, and what it does.
 my $module = "$FindBin::RealBin/../test/build/paths_module";
-my @modes = -e "$module.so" ? qw(rebuild hint drop add replace) : ();
+my @modes = -e "$module.so" ? qw(rebuild hint no_index drop add replace) : ();
 
 my ($node, $session, $has_node);
 my (%asked, %failed, %planned, %short, %refused);

@@ -82,7 +82,7 @@ sub same_rows
 
 same_rows('new');
 is(judged_first($filters{$_}, ''), 'yes', "$_: judged in heap order") foreach qw(few none);
-is(judged_first($filters{one}, 'SET gpuann.exact = on;'), 'yes', 'exact: judged in heap order');
+is(judged_first($filters{$_}, 'SET gpuann.exact = on;'), 'yes', "exact, $_: judged in heap order") foreach qw(few one);
 unlike(judged_first('id > 10', ''), qr/^yes/, 'a filter that most rows pass: judged in order of distance');
 
 # The server ranks what passed: it gives the rows of the pages, and EXPLAIN says who ranked.
@@ -135,6 +135,16 @@ sub canceled
 }
 
 is(canceled("SET gpuann.server = $_; SET statement_timeout = 50", "md5(repeat(id::text, 20000)) < '0'"), 'yes', "canceled while it judges, server = $_") foreach qw(on off);
+# ... and anywhere between, the ranking included, if it is not done by then: its answer is whole, or there is none.
+my $whole = settled($node->safe_psql('postgres', "$theirs " . nearest($filters{half}, 3000)));
+foreach my $server (qw(on off))
+{
+	my @wrong = grep {
+		my ($rc, $out, $err) = $node->psql('postgres', "$served SET gpuann.server = $server; SET statement_timeout = $_; " . nearest($filters{half}, 3000));
+		$err !~ /canceling statement due to statement timeout/ && settled($out) ne $whole;
+	} 2, 4, 8, 12, 16, 24, 32;
+	is("@wrong", '', "canceled at any time, server = $server");
+}
 kill 'STOP', server_pid($node);
 is(canceled('SET statement_timeout = 300', $filters{few}), 'yes', 'canceled while it waits for the server');
 kill 'CONT', server_pid($node);

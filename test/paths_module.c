@@ -3,11 +3,12 @@
  *		A module that does to a relation's paths what planner hooks of other
  *		extensions do (t/172, t/183).
  *
- * paths_module.mode says what: with "rebuild" and "hint" all paths are freed
- * and made anew, "hint" as if an index scan were asked for (pg_hint_plan does
- * both); with "drop" only a sequential scan stays; with "add" there is a path
- * more; with "replace" the relation is read by a path of the module alone, as
- * where some of its rows are kept elsewhere. What is freed is overwritten.
+ * paths_module.mode says what: with "rebuild", "hint" and "no_index" all paths
+ * are freed and made anew, "hint" as if an index scan were asked for, and
+ * "no_index" as if none were allowed (pg_hint_plan does so); with "drop" only a
+ * sequential scan stays; with "add" there is a path more; with "replace" the
+ * relation is read by a path of the module alone, as where some of its rows are
+ * kept elsewhere. What is freed is overwritten.
  */
 #include "postgres.h"
 
@@ -28,6 +29,7 @@ typedef enum Mode
 	MODE_OFF,
 	MODE_REBUILD,
 	MODE_HINT,
+	MODE_NO_INDEX,
 	MODE_DROP,
 	MODE_ADD,
 	MODE_REPLACE
@@ -37,6 +39,7 @@ static const struct config_enum_entry modes[] = {
 	{"off", MODE_OFF, false},
 	{"rebuild", MODE_REBUILD, false},
 	{"hint", MODE_HINT, false},
+	{"no_index", MODE_NO_INDEX, false},
 	{"drop", MODE_DROP, false},
 	{"add", MODE_ADD, false},
 	{"replace", MODE_REPLACE, false},
@@ -115,8 +118,10 @@ change_paths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
 	switch (mode)
 	{
 		case MODE_HINT:
-			enable_seqscan = enable_bitmapscan = false;
-			enable_indexscan = true;
+		case MODE_NO_INDEX:
+			enable_indexscan = mode == MODE_HINT;
+			if (mode == MODE_HINT)
+				enable_seqscan = enable_bitmapscan = false;
 			/* FALLTHROUGH */
 		case MODE_REBUILD:
 			rebuild(root, rel);

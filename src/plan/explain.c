@@ -12,24 +12,14 @@
 #include "utils/lsyscache.h"
 #include "utils/ruleutils.h"
 
-/*
- * What bounds the rows of the node, as a word.
- */
-static const char *
-bound_name(const GpuannNode *node)
-{
-	switch (node->kind)
-	{
-		case NODE_LIMIT:
-			return "limit";
-		case NODE_TIES:
-			return "ties";
-		case NODE_STREAM:
-			return "stream";
-		default:
-			return "none";
-	}
-}
+/* What bounds the rows of the node, by its kind. */
+static const char *const bound_names[] = {
+	[NODE_RANGE] = "none",
+	[NODE_EXACT] = "none",
+	[NODE_LIMIT] = "limit",
+	[NODE_TIES] = "ties",
+	[NODE_STREAM] = "stream",
+};
 
 /*
  * Up to which distance.
@@ -70,7 +60,7 @@ explain_plan(GpuannNode *node, List *ancestors, ExplainState *es)
 							deparse_expression((Node *) node->distance, context, prefix, false),
 							es);
 	if (node->kind > NODE_EXACT)
-		ExplainPropertyText("Bound", bound_name(node), es);
+		ExplainPropertyText("Bound", bound_names[node->kind], es);
 	if (node->threshold_lists != NIL)
 		explain_limits(node, context, prefix, es);
 }
@@ -85,7 +75,7 @@ report_scan(const GpuannNode *node, const ScanReport *report)
 	const ScanTally *tally = &stats->tally;
 
 	tell_text(report, "path", "Gpuann Path", last_scan_path(stats));
-	tell_text(report, "bound", "Gpuann Bound", bound_name(node));
+	tell_text(report, "bound", "Gpuann Bound", bound_names[node->kind]);
 	if (node->wanted > 0)
 		tell_number(report, "wanted", "Gpuann Wanted", NULL, node->wanted);
 	if (tally->server)

@@ -49,6 +49,7 @@ gpuann_create_node(CustomScan *plan)
 	node->kind = lsecond_oid(oids);
 	node->as_found = lthird_oid(oids);
 	node->junk_is_unused = lfourth_oid(oids);
+	node->few = list_nth_oid(oids, 4);
 	node->distance = linitial_node(OpExpr, plan->custom_exprs);
 	node->threshold_lists = lthird(plan->custom_exprs);
 	node->fetched_slot = NO_SLOT;
@@ -362,6 +363,7 @@ scan_wants(GpuannNode *node)
 	ScanWants	wants = {.set = true,
 						 .kind = scan_kind(node, limited),
 						 .rows = (uint64) Min(needed, ENGINE_MAX_SLOTS),
+						 .few = node->few,
 						 .most_distance = node->most_distance};
 
 	wants.ef = first_breadth(node, gpuann_effective_ef_search(node->index, lists), lists);
@@ -721,8 +723,6 @@ node_end(CustomScanState *css)
 		index_endscan(node->desc);
 	if (node->index != NULL)
 		index_close(node->index, NoLock);
-	node->desc = NULL;
-	node->index = NULL;
 }
 
 const CustomExecMethods gpuann_node_methods = {

@@ -10,9 +10,9 @@
  *
  * Other extensions' hooks may free a relation's paths, make them anew, or read
  * the relation by paths of their own. So no path of the list is remembered:
- * indexes are hidden from PostgreSQL's own search for ordered paths, and the
- * node's are made from the relation's indexes, after all other hooks, whichever
- * were loaded first.
+ * PostgreSQL is kept from making paths of our indexes, and the node's are made
+ * from the relation's indexes, after all other hooks, whichever were loaded
+ * first.
  */
 #include "plan/plan.h"
 
@@ -46,7 +46,7 @@ typedef struct OrderedRel
 	NodeDemand	demand;			/* but for its kind, and the rows wanted */
 	double		rows;
 	Cost		most;			/* what comparing everything within thresholds costs */
-	bool		enabled;		/* a hint may say no for one relation */
+	bool		enabled;		/* by enable_indexscan, as it was for this relation */
 } OrderedRel;
 
 /* Members of a path's custom_private. */
@@ -57,12 +57,6 @@ typedef enum PathPrivate
 	PATH_BOUND,					/* count and offset of a LIMIT */
 	PATH_LIMITS					/* float8 expressions: the operator's value is at most the least */
 } PathPrivate;
-
-bool
-is_our_index(const IndexOptInfo *index)
-{
-	return index->amcostestimate == gpuanncostestimate && !index->hypothetical;
-}
 
 void
 disable_path(Path *path)
@@ -128,9 +122,48 @@ planning_of(const PlannerInfo *root)
 		MemoryContextRegisterResetCallback(root->planner_cxt, &planning->forget);
 	}
 	if (planning->glob != root->glob)
-		planning->ordered = planning->streams = planning->shares = NIL;
+		planning->ordered = planning->streams = planning->shares = planning->disabled = NIL;
 	planning->glob = root->glob;
 	return planning;
+}
+
+/*
+ * The cost estimate of an index that only the node reads: core asks for it
+ * whenever it makes a relation's index paths, and makes none of it. A hint sets
+ * enable_indexscan for one relation while its paths are made anew, and has
+ * reset it when ours are.
+ */
+static void
+estimate_nothing(PlannerInfo *root, IndexPath *path, double loop_count, Cost *startup, Cost *total,
+				 Selectivity *selectivity, double *correlation, double *pages)
+{
+	Planning   *planning = planning_of(root);
+
+	planning->disabled = list_delete_ptr(planning->disabled, path->indexinfo);
+	if (!enable_indexscan)
+		planning->disabled = lappend(planning->disabled, path->indexinfo);
+	*startup = *total = *selectivity = *correlation = *pages = 0;
+}
+
+bool
+index_is_enabled(const PlannerInfo *root, const IndexOptInfo *index)
+{
+	return !list_member_ptr(planning_of(root)->disabled, index);
+}
+
+/*
+ * Have only the node read an index: PostgreSQL estimates the cost of one with a
+ * useful predicate, even of one without any, but adds no path of an index that
+ * cannot return tuples (get_index_paths).
+ */
+static void
+take_index(IndexOptInfo *index)
+{
+	index->amcanorderbyop = false;
+	index->amhasgettuple = false;
+	if (index->indpred == NIL)
+		index->predOK = true;
+	index->amcostestimate = estimate_nothing;
 }
 
 /*
@@ -160,7 +193,7 @@ price_scan(PlannerInfo *root, const OrderedRel *ordered, const PathBound *bound,
 	gpuann_price(root, ordered->priced, &demand, startup, total);
 	*total = Min(*total, ordered->most);
 	/* No more than the exact path; add_path() sees no smaller difference. */
-	if (bound->kind != NODE_EXACT && less_is_wanted())
+	if (bound->kind != NODE_EXACT && (gpuann_exact || less_is_wanted()))
 	{
 		const RelOptInfo *rel = ordered->rel;
 		Cost		begin;
@@ -260,7 +293,7 @@ add_ordered_path(PlannerInfo *root, RelOptInfo *rel, const IndexOptInfo *index, 
 		.demand.within = 1,
 		.rows = param_info != NULL ? param_info->ppi_rows : rel->rows,
 		.most = get_float8_infinity(),
-		.enabled = enable_indexscan,
+		.enabled = index_is_enabled(root, index),
 	};
 
 	if (thresholds != NIL)
@@ -322,8 +355,8 @@ gpuann_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblE
 
 	if (prev_set_rel_pathlist)
 		prev_set_rel_pathlist(root, rel, rti, rte);
-	if (!gpuann_plan_node || rte->rtekind != RTE_RELATION || rte->inh ||
-		rte->tablesample != NULL || !is_read_as_usual(rel))
+	if (rte->rtekind != RTE_RELATION || rte->inh || rte->tablesample != NULL ||
+		!is_read_as_usual(rel))
 		return;
 	foreach(cell, rel->indexlist)
 	{
@@ -332,7 +365,7 @@ gpuann_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblE
 		OpExpr	   *distance;
 		PathKey    *key;
 
-		if (!is_our_index(index) || (index->indpred != NIL && !index->predOK))
+		if (index->amcostestimate != estimate_nothing || !index->predOK)
 			continue;
 		key = ordering_key(root, index, &distance);
 		if (key != NULL)
@@ -342,8 +375,7 @@ gpuann_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblE
 }
 
 /*
- * Hide indexes that the node reads from PostgreSQL's own search for ordered
- * paths.
+ * Take our indexes from PostgreSQL, but for hypothetical ones.
  */
 static void
 gpuann_get_relation_info(PlannerInfo *root, Oid relation, bool inhparent, RelOptInfo *rel)
@@ -370,8 +402,8 @@ gpuann_get_relation_info(PlannerInfo *root, Oid relation, bool inhparent, RelOpt
 	{
 		IndexOptInfo *index = lfirst(cell);
 
-		if (is_our_index(index))
-			index->amcanorderbyop = false;
+		if (index->amcostestimate == gpuanncostestimate && !index->hypothetical)
+			take_index(index);
 	}
 }
 
@@ -433,7 +465,8 @@ plan_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *targets, L
 		extract_actual_clauses(clauses_to_test(rel, linitial_oid(oids), clauses), false);
 	plan->flags = path->flags;
 	plan->custom_private =
-		lappend_oid(list_copy(oids), is_junk_unused(root, rel, lsecond_oid(oids)));
+		list_concat_copy(oids, list_make2_oid(is_junk_unused(root, rel, lsecond_oid(oids)),
+											  gpuann_few_are_wanted(root)));
 	plan->custom_exprs = list_copy_tail(path->custom_private, PATH_DISTANCE);
 	plan->methods = &gpuann_plan_methods;
 	return &plan->scan.plan;

@@ -66,6 +66,7 @@ typedef struct GpuannNode
 	NodeKind	kind;
 	bool		as_found;		/* rows may come in the order in which they are found */
 	bool		junk_is_unused; /* nothing reads columns that are only for order */
+	bool		few;			/* few rows are asked for, where their number is unknown */
 	ExprState  *query;
 	List	   *thresholds;		/* NodeThresholds of these */
 	ExprState  *row_filter;		/* the plan's quals, */
@@ -125,8 +126,11 @@ typedef struct GpuannNode
 extern const CustomPathMethods gpuann_path_methods;
 extern const CustomScanMethods gpuann_plan_methods;
 
-/* Whether an index is one of ours, and there: hypothetical ones are not. */
-extern bool is_our_index(const IndexOptInfo *index);
+/*
+ * Whether enable_indexscan was on when PostgreSQL last made the index paths of
+ * an index's relation: a hint may have said no.
+ */
+extern bool index_is_enabled(const PlannerInfo *root, const IndexOptInfo *index);
 
 /*
  * Make a path of the node: of a path's figures, for an index, with a distance
@@ -157,6 +161,7 @@ typedef struct Planning
 	List	   *ordered;		/* paths.c: OrderedRels */
 	List	   *streams;		/* stream.c: Streams */
 	List	   *shares;			/* sample.c: SampledShares */
+	List	   *disabled;		/* paths.c: IndexOptInfos that are not to be scanned */
 	struct Planning *next;
 	MemoryContextCallback forget;
 } Planning;

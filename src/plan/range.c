@@ -146,7 +146,7 @@ add_range_path(RangeSearch *search, Relids outer)
 		gpuann_range_price(root, search->priced, share * index->tuples, loops);
 	/* Nothing comes before all rows were compared. */
 	figures.startup_cost = gpuann_range_price(root, search->priced, 0, loops);
-	if (!enable_indexscan)
+	if (!index_is_enabled(root, index))
 		disable_path(&figures);
 	add_path(rel, make_node_path(&figures, index, search->distance, threshold_limits(thresholds),
 								 &range));

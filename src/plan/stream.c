@@ -20,27 +20,26 @@ static set_join_pathlist_hook_type prev_set_join_pathlist = NULL;
 typedef struct Stream
 {
 	const RelOptInfo *rel;
+	bool		looked_for;		/* of a base relation */
 	Path	   *path;			/* NULL: there is none */
 } Stream;
 
 /*
- * The entry of a relation; *isnew: it was not there.
+ * The entry of a relation.
  */
 static Stream *
-stream_entry(const PlannerInfo *root, const RelOptInfo *rel, bool *isnew)
+stream_entry(const PlannerInfo *root, const RelOptInfo *rel)
 {
 	Planning   *planning = planning_of(root);
 	ListCell   *cell;
 	Stream	   *stream;
 
-	*isnew = false;
 	foreach(cell, planning->streams)
 	{
 		stream = lfirst(cell);
 		if (stream->rel == rel)
 			return stream;
 	}
-	*isnew = true;
 	stream = palloc0(sizeof(Stream));
 	stream->rel = rel;
 	planning->streams = lappend(planning->streams, stream);
@@ -50,9 +49,7 @@ stream_entry(const PlannerInfo *root, const RelOptInfo *rel, bool *isnew)
 Path *
 find_stream(const PlannerInfo *root, const RelOptInfo *joinrel)
 {
-	bool		isnew;
-
-	return stream_entry(root, joinrel, &isnew)->path;
+	return stream_entry(root, joinrel)->path;
 }
 
 /*
@@ -66,12 +63,12 @@ outer_stream(PlannerInfo *root, RelOptInfo *rel)
 						 .as_found = gpuann_iterative_scan == GPUANN_ITERATIVE_RELAXED &&
 									 list_length(root->sort_pathkeys) == 1 &&
 									 root->parse->limitOption == LIMIT_OPTION_COUNT};
-	bool		isnew;
-	Stream	   *stream = stream_entry(root, rel, &isnew);
+	Stream	   *stream = stream_entry(root, rel);
 
-	if (isnew && rel->reloptkind == RELOPT_BASEREL)
+	if (!stream->looked_for && rel->reloptkind == RELOPT_BASEREL)
 		stream->path = make_ordered_path(root, rel, linitial(root->sort_pathkeys), &bound,
 										 rel->reltarget);
+	stream->looked_for = true;
 	return stream->path;
 }
 
@@ -82,8 +79,7 @@ static void
 consider_join(PlannerInfo *root, RelOptInfo *joinrel, JoinType type, JoinPathExtraData *extra,
 			  Path *outer, Path *inner)
 {
-	bool		isnew;
-	Stream	   *best = stream_entry(root, joinrel, &isnew);
+	Stream	   *best = stream_entry(root, joinrel);
 	JoinCostWorkspace workspace;
 	Path	   *path;
 

@@ -138,7 +138,6 @@ examine_format(Relation relation, PricedIndex *index)
 	index->m = format != NULL ? format->m : GPUANN_DEFAULT_M;
 	index->readable = format != NULL;
 	index->vector_bytes = format != NULL ? format->vector_bytes : 0;
-	index->lists = 0;
 	if (!has_lists || !list_format_peek(relation, format, &lists))
 		return;
 	index->lists = lists.lists;
@@ -153,22 +152,20 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 {
 	Relation	relation;
 
-	index->rel = info->rel;
-	index->rows = Max(info->tuples, 1);
-	index->pages = Max(info->pages, 1);
-	index->table_pages = Max(info->rel->pages, 1);
+	*index = (PricedIndex){
+		.rel = info->rel,
+		.rows = Max(info->tuples, 1),
+		.pages = Max(info->pages, 1),
+		.table_pages = Max(info->rel->pages, 1),
+		.vector_bytes = DISTANCE_BYTES,
+		.m = GPUANN_DEFAULT_M,
+		.ef = gpuann_ef_search != GPUANN_UNSET ? gpuann_ef_search : GPUANN_DEFAULT_EF_SEARCH,
+		.paged = true,
+		.step = &page_prices,
+	};
 	get_tablespace_page_costs(info->reltablespace, &index->random_page, &index->sequential_page);
 	if (info->hypothetical)
-	{
-		index->vector_bytes = DISTANCE_BYTES;
-		index->m = GPUANN_DEFAULT_M;
-		index->lists = 0;
-		index->ef = gpuann_ef_search != GPUANN_UNSET ? gpuann_ef_search : GPUANN_DEFAULT_EF_SEARCH;
-		index->readable = index->server = false;
-		index->paged = true;
-		index->step = &page_prices;
 		return;
-	}
 	relation = index_open(info->indexoid, NoLock);
 	examine_format(relation, index);
 	index->server = client_would_answer(relation);
@@ -333,6 +330,7 @@ typedef struct GraphRounds
 	uint32		ef;				/* of the last; 0: there was none */
 	double		read;			/* paid for reading pages */
 	double		price;
+	bool		reads_once;		/* a page is charged once, as to other plans, by the server too */
 } GraphRounds;
 
 /*
@@ -346,7 +344,7 @@ add_graph_round(const PricedIndex *index, GraphRounds *rounds, uint32 ef)
 
 	if (index->server || rows_visited(index, ef) > scan_walk_room())
 		before = 0;
-	if (index->server)
+	if (index->server && !rounds->reads_once)
 		rounds->read = 0;
 	rounds->price += index->lists > 0 ? lists_price(index, ef, &rounds->read)
 		: graph_price(index, before, ef, &rounds->read);
@@ -372,7 +370,7 @@ is_too_broad(const PricedIndex *index, double ef, bool leap)
 static double
 stream_price(const PricedIndex *index, double wanted, uint32 first_exact_room)
 {
-	GraphRounds rounds = {.price = START_OPERATORS * cpu_operator_cost};
+	GraphRounds rounds = {.price = START_OPERATORS * cpu_operator_cost, .reads_once = true};
 
 	wanted = Min(wanted, index->rows);
 	if (gpuann_exact)
@@ -554,6 +552,12 @@ gpuann_examine(const IndexOptInfo *info)
 	return index;
 }
 
+bool
+gpuann_few_are_wanted(const PlannerInfo *root)
+{
+	return root->limit_tuples > 0 && root->limit_tuples <= EXACT_FIRST_ROOM;
+}
+
 /*
  * Price a scan by the node: as node.c has it run. gpuann.max_scan_tuples does
  * not make it cheaper: a scan that ends early is no way to read everything.
@@ -565,6 +569,8 @@ gpuann_price(PlannerInfo *root, const PricedIndex *examined, const NodeDemand *d
 	const RelOptInfo *rel = examined->rel;
 	bool		complete = gpuann_iterative_scan == GPUANN_ITERATIVE_COMPLETE;
 	PricedIndex index = *examined;
+	uint32		room = scan_exact_room(gpuann_few_are_wanted(root) ? EXACT_FIRST_ROOM
+																   : EXACT_NEXT_ROOM);
 	double		within;
 	double		first;
 
@@ -576,7 +582,6 @@ gpuann_price(PlannerInfo *root, const PricedIndex *examined, const NodeDemand *d
 		(demand->kind == DEMAND_STREAM && (gpuann_exact || (complete && demand->within < 1))))
 	{
 		double		begin = START_OPERATORS * cpu_operator_cost;
-		uint32		room = scan_exact_room(EXACT_NEXT_ROOM);
 
 		*startup = begin + exact_price(&index, room) + judging_price(&index, first);
 		*total =
@@ -585,7 +590,6 @@ gpuann_price(PlannerInfo *root, const PricedIndex *examined, const NodeDemand *d
 	else if (demand->kind == DEMAND_BOUND && complete && !gpuann_exact)
 	{
 		double		proposals = Max(Min(demand->wanted * first, within), 1);
-		uint32		room = scan_exact_room(EXACT_NEXT_ROOM);
 
 		*total = gather_price(&index, demand);
 		/*

@@ -33,6 +33,12 @@ typedef struct PricedIndex PricedIndex;
 extern const PricedIndex *gpuann_examine(const IndexOptInfo *info);
 
 /*
+ * Whether a query wants so few rows that an exact scan in it, which knows no
+ * number, begins with few: its LIMIT counts rows that joins and filters leave.
+ */
+extern bool gpuann_few_are_wanted(const PlannerInfo *root);
+
+/*
  * Cost of a scan by the node: before its first row, and before its last.
  * Fetching rows from the table and evaluating the relation's filters is in it,
  * the target list is not.

@@ -179,8 +179,9 @@ first_room(const GpuannScan *scan)
 {
 	if (scan->wants.rows > 0)
 		return scan_room_for((double) scan->wants.rows);
-	return scan_exact_room(scan->kind == SCAN_EXACT && !scan->wants.set ? EXACT_FIRST_ROOM
-																		: EXACT_NEXT_ROOM);
+	return scan_exact_room(scan->kind == SCAN_EXACT && (scan->wants.few || !scan->wants.set)
+							   ? EXACT_FIRST_ROOM
+							   : EXACT_NEXT_ROOM);
 }
 
 /*

@@ -189,7 +189,8 @@ typedef struct ScanWants
 	bool		set;
 	ScanKind	kind;
 	uint32		ef;				/* breadth of the first graph round; 0: as set */
-	uint64		rows;			/* rows that are likely to be asked for; 0: unknown */
+	uint64		rows;			/* rows that are likely to be asked for; 0: unknown, */
+	bool		few;			/* ... but probably fewer than EXACT_FIRST_ROOM */
 	double		most_distance;	/* farther rows are not wanted; only exact rounds over pages leave
 								 * them out */
 	ScanFilter	filter;

@@ -49,6 +49,8 @@ struct WalkShared
 	uint32_t found[2]; /* number of candidates of a round, alternating: one is reset while the other
 					    * is counted */
 	uint32_t fresh;	   /* slots measured so far */
+	uint32_t bound;	   /* highest key of candidates that are merged; 0 between rounds */
+	uint32_t nearest;  /* candidates within the bound */
 	uint32_t open_from;
 	uint32_t gathered; /* pending rows of a tile; before that, duplicates in the list */
 	uint32_t entered;
@@ -165,6 +167,24 @@ prefetch_row(const MirrorView &mirror, uint32_t slot)
 }
 
 /*
+ * The place behind *count that a lane's entry takes, if it has one; *count, in
+ * shared memory, grows by these. Whole warps.
+ */
+__device__ static inline uint32_t
+append_place(uint32_t *count, bool has)
+{
+	uint32_t ballot = __ballot_sync(FULL_WARP, has);
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t place = 0;
+
+	if (ballot == 0)
+		return 0;
+	if (lane == 0)
+		place = atomicAdd(count, (uint32_t) __popc(ballot));
+	return __shfl_sync(FULL_WARP, place, 0) + (uint32_t) __popc(ballot & ((1u << lane) - 1));
+}
+
+/*
  * Append measured slots, one per lane that has one, that may enter the list to
  * the round's candidates. Whole warps.
  */
@@ -175,15 +195,8 @@ codes_offer(const MirrorView &mirror, const WalkOf<E> &walk, WalkShared *shared,
 {
 	E entry = entry_of(key, slot);
 	bool enters = has && (walk.count < walk.room || entry < walk.list[walk.room - 1]);
-	uint32_t ballot = __ballot_sync(FULL_WARP, enters);
-	uint32_t lane = threadIdx.x % WARP;
-	uint32_t place = 0;
+	uint32_t place = append_place(&shared->found[walk.round & 1], enters);
 
-	if (ballot == 0)
-		return;
-	if (lane == 0)
-		place = atomicAdd(&shared->found[walk.round & 1], (uint32_t) __popc(ballot));
-	place = __shfl_sync(FULL_WARP, place, 0) + (uint32_t) __popc(ballot & ((1u << lane) - 1));
 	if (enters)
 	{
 		walk.candidates[place] = entry;
@@ -471,14 +484,21 @@ list_before(const Entry *list, uint32_t count, Entry entry)
 	return low;
 }
 
+/* Candidates of a round, in shared memory, in any order. */
+struct Candidates
+{
+	const Entry *entries;
+	uint32_t count;
+};
+
 /*
  * Merge the candidates into the list by rank, and mark the parents expanded.
  * All threads, between two barriers.
  */
 __device__ static inline void
-merge_round(Walk *walk, WalkShared *shared, const Parents &parents)
+merge_round(Walk *walk, WalkShared *shared, const Parents &parents, const Candidates &candidates)
 {
-	uint32_t n = shared->found[walk->round & 1];
+	uint32_t n = candidates.count;
 	uint32_t open_from = parents.open_from;
 	uint32_t expanded[WALK_MAX_WIDTH];
 	Entry *from = walk->list,
@@ -502,12 +522,12 @@ merge_round(Walk *walk, WalkShared *shared, const Parents &parents)
 	for (uint32_t i = threadIdx.x; i < walk->count + n; i += blockDim.x)
 	{
 		bool listed = i < walk->count;
-		Entry entry = listed ? from[i] : walk->candidates[i - walk->count];
+		Entry entry = listed ? from[i] : candidates.entries[i - walk->count];
 		uint32_t place = listed ? i : 0;
 
 #pragma unroll 4
 		for (uint32_t j = 0; j < n; j++)
-			place += walk->candidates[j] < entry;
+			place += candidates.entries[j] < entry;
 		if (listed)
 		{
 #pragma unroll

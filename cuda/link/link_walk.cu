@@ -24,6 +24,7 @@
  */
 #include "cuda/graph/entry_points.h"
 #include "cuda/graph/equal_rows.cuh"
+#include "cuda/graph/nearest_candidates.cuh"
 #include "cuda/link/link_codes.cuh"
 
 #define MIN_TILE 64u
@@ -197,8 +198,8 @@ look_at_rows(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk,
 /* One round, from slots to the list. All threads; ends with a barrier. */
 template <typename T, int TERM, bool CODES>
 __device__ static inline void
-walk_round(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkShared *shared,
-		   uint32_t self, const LinkSource &source, uint32_t total)
+walk_round(const MirrorView &mirror, const LinkBatch &batch, const WalkLayout &layout, Walk *walk,
+		   LinkShared *shared, uint32_t self, const LinkSource &source, uint32_t total)
 {
 	/* every warp has chosen before duplicates change */
 	__syncthreads();
@@ -210,7 +211,8 @@ walk_round(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkSha
 	if (shared->walk.part == WALK_DISTINCT)
 		drop_copies(CODES ? coded_rows(mirror) : stored_rows(mirror), walk->list, walk->count,
 					walk->candidates, &shared->walk.found[walk->round & 1]);
-	merge_round(walk, &shared->walk, source.parents);
+	merge_round(walk, &shared->walk, source.parents,
+				nearest_candidates(layout, *walk, &shared->walk, walk->ef));
 	walk->round++;
 	__syncthreads();
 }
@@ -315,8 +317,8 @@ list_source(const MirrorView &mirror, const LinkBatch &batch, const LinkShared *
 /* Look at rows of the own batch: a few, and if any of these is near, more. */
 template <typename T, int TERM, bool CODES>
 __device__ static inline void
-look_at_mates(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkShared *shared,
-			  uint32_t item)
+look_at_mates(const MirrorView &mirror, const LinkBatch &batch, const WalkLayout &layout,
+			  Walk *walk, LinkShared *shared, uint32_t item)
 {
 	uint32_t most = batch.count - 1 < MAX_MATES ? batch.count - 1 : MAX_MATES;
 	uint32_t tile =
@@ -338,7 +340,8 @@ look_at_mates(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, Link
 		total = total < most - looked ? total : most - looked;
 		if (threadIdx.x == 0)
 			shared->noted = 0;
-		walk_round<T, TERM, CODES>(mirror, batch, walk, shared, batch.slots[item], source, total);
+		walk_round<T, TERM, CODES>(mirror, batch, layout, walk, shared, batch.slots[item], source,
+								   total);
 		near = shared->walk.found[(walk->round & 1) ^ 1] > 0 || shared->noted > 0;
 		looked += total;
 		__syncthreads();
@@ -400,6 +403,7 @@ begin_walk(const WalkLayout &layout, const LinkBatch &batch, unsigned char *memo
 	if (threadIdx.x == 0)
 	{
 		shared->walk.found[0] = shared->walk.found[1] = shared->walk.fresh = 0;
+		shared->walk.bound = 0;
 		shared->walk.open_from = shared->walk.gathered = 0;
 		shared->walk.part = part;
 		shared->noted = shared->left = 0;
@@ -427,12 +431,12 @@ walk_from_seeds(const MirrorView &mirror, const LinkBatch &batch, const WalkLayo
 	if (batch.lists != NULL)
 	{
 		total = list_source(mirror, batch, shared, item, &source);
-		walk_round<T, TERM, CODES>(mirror, batch, walk, shared, self, source, total);
+		walk_round<T, TERM, CODES>(mirror, batch, layout, walk, shared, self, source, total);
 		seeded = mirror.nseeds;
 	}
 #pragma unroll 1
 	while ((total = next_source(mirror, walk, shared, &seeded, &equals_left, &source)) > 0)
-		walk_round<T, TERM, CODES>(mirror, batch, walk, shared, self, source, total);
+		walk_round<T, TERM, CODES>(mirror, batch, layout, walk, shared, self, source, total);
 }
 
 /* Find one row's candidates. All threads; ends with a barrier. */
@@ -467,7 +471,7 @@ walk_for_row(const MirrorView &mirror, const LinkBatch &batch, const WalkLayout 
 		__syncthreads();
 	}
 	if (batch.mates)
-		look_at_mates<T, TERM, CODES>(mirror, batch, &walk, shared, item);
+		look_at_mates<T, TERM, CODES>(mirror, batch, layout, &walk, shared, item);
 	__syncthreads();
 	write_candidates(batch, walk, shared, item);
 	__syncthreads();

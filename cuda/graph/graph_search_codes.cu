@@ -30,11 +30,11 @@
  * itself and processes an equal share of their neighbours, from graph row to
  * candidate, without synchronising with the others.
  *
- * Bytes per query: 16 ef + 8 tile + 4 (tile + 32) + max(4 places, 24 x 2^p + 16
- * x TILE_EXACT) of shared memory, tile = 8 x degree. Reads: expanded x degree x
- * 4, distances x code stride, ranked and pending rows. Bound: latency of a
- * round for few queries; random reads of 32 bytes and more for many. Launched
- * by batch.cu.
+ * Bytes per query: 16 ef + 8 tile + 4 (fresh + 32) + max(4 places, 24 x 2^p +
+ * 16 x TILE_EXACT) of shared memory, tile = 8 x degree, fresh = tile with each
+ * warp's share rounded up to 32. Reads: expanded x degree x 4, distances x code
+ * stride, ranked and pending rows. Bound: latency of a round for few queries;
+ * random reads of 32 bytes and more for many. Launched by batch.cu.
  */
 #include <math.h>
 
@@ -95,7 +95,7 @@ walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &
 __device__ static inline void
 codes_lay_out(const WalkLayout &layout, unsigned char *memory, Walk *walk, Answers *answers)
 {
-	uint32_t share = (layout.tile + blockDim.x / WARP - 1) / (blockDim.x / WARP);
+	uint32_t share = fresh_share(layout.tile, blockDim.x / WARP);
 	unsigned char *at = memory + layout.table;
 
 	walk->list = (Entry *) (memory + layout.list);
@@ -250,7 +250,8 @@ lay_out_walk(const MirrorView *mirror, uint32_t max_k, uint32_t max_ef, uint32_t
 	layout.list_bytes = (max_ef + 1) / 2 * 2 * (uint32_t) sizeof(Entry);
 	layout.candidates = layout.list + 2 * layout.list_bytes;
 	layout.fresh = layout.candidates + layout.tile * (uint32_t) sizeof(Entry);
-	layout.table = layout.fresh + (layout.tile + WARP) * (uint32_t) sizeof(uint32_t);
+	layout.table = layout.fresh +
+				   (warps * fresh_share(layout.tile, warps) + WARP) * (uint32_t) sizeof(uint32_t);
 	answers = (uint32_t) (2 * entries_bytes(layout.half) + entries_bytes(TILE_EXACT) +
 						  TILE_EXACT * sizeof(uint32_t));
 	layout.bytes = layout.places * (uint32_t) sizeof(uint32_t);

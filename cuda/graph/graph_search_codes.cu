@@ -25,26 +25,27 @@
  *					end.
  *		L2, HBM		codes, graph rows, bypassing L1; stored rows of the entries
  *					ranked exactly
- * A round has two barriers. Every warp finds the parents itself and processes
- * an equal share of their neighbours, from graph row to candidate, without
- * synchronising with the others.
+ * A round has two barriers, and two more where many candidates are left out
+ * before the merge (nearest_candidates.cuh). Every warp finds the parents
+ * itself and processes an equal share of their neighbours, from graph row to
+ * candidate, without synchronising with the others.
  *
- * Bytes per query: 16 ef + 8 tile + 4 (tile + 32) + max(4 places, 24 x 2^p + 16
- * x TILE_EXACT) of shared memory, tile = 8 x degree. Reads: expanded x degree x
- * 4, distances x code stride, ranked and pending rows. Bound: latency of a
- * round for few queries; random reads of 32 bytes and more for many. Launched
- * by batch.cu.
+ * Bytes per query: 16 ef + 8 tile + 4 (fresh + 32) + max(4 places, 24 x 2^p +
+ * 16 x TILE_EXACT) of shared memory, tile = 8 x degree, fresh = tile with each
+ * warp's share rounded up to 32. Reads: expanded x degree x 4, distances x code
+ * stride, ranked and pending rows. Bound: latency of a round for few queries;
+ * random reads of 32 bytes and more for many. Launched by batch.cu.
  */
 #include <math.h>
 
 #include "cuda/graph/answers.cuh"
 #include "cuda/graph/equal_rows.cuh"
+#include "cuda/graph/nearest_candidates.cuh"
 
 #define MIN_TILE (WALK_MAX_WARPS * WALK_MAX_WIDTH) /* every warp notes its parents in its share
 													    * of `fresh` */
 #define MIN_PLACES 1024u
 #define MAX_SPARE_PLACES 4096u
-#define THREADS_MAX (WALK_MAX_WARPS * WARP)
 #define LONG_CODE 512u /* code bytes from which a query that has an SM to itself gets the maximum of
 					    * warps */
 #define WALK_SHARED_MAX (64u * 1024) /* per query; queries that need more go to graph_search.cu */
@@ -64,7 +65,8 @@ walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &
 	for (;;)
 	{
 		Parents parents;
-		uint32_t total;
+		uint32_t total,
+			keep = walk->ef;
 
 		if (!next_round(mirror, asked, shared, layout.width, walk, &seeded, &parents, &total))
 		{
@@ -81,7 +83,9 @@ walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &
 		if (shared->part == WALK_DISTINCT && !parents.pivots)
 			drop_copies(coded_rows(mirror), walk->list, walk->count, walk->candidates,
 						&shared->found[walk->round & 1]);
-		merge_round(walk, shared, parents);
+		if (parents.pivots && layout.width < keep)
+			keep = layout.width;
+		merge_round(walk, shared, parents, nearest_candidates(layout, *walk, shared, keep));
 		walk->round++;
 		__syncthreads();
 	}
@@ -91,7 +95,7 @@ walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &
 __device__ static inline void
 codes_lay_out(const WalkLayout &layout, unsigned char *memory, Walk *walk, Answers *answers)
 {
-	uint32_t share = (layout.tile + blockDim.x / WARP - 1) / (blockDim.x / WARP);
+	uint32_t share = fresh_share(layout.tile, blockDim.x / WARP);
 	unsigned char *at = memory + layout.table;
 
 	walk->list = (Entry *) (memory + layout.list);
@@ -116,11 +120,23 @@ clear_table(const Walk &walk)
 		((uint4 *) walk.table)[i] = make_uint4(NO_SLOT, NO_SLOT, NO_SLOT, NO_SLOT);
 }
 
+/*
+ * Walks of two warps whose registers an SM has: 16 of 64 registers a thread, or
+ * 14 of 72 or 12 of 80 where with fewer more than a few would be spilled.
+ */
+template <int TERM, uint32_t TEAM, bool ROTATED>
+__host__ __device__ constexpr uint32_t
+walks_of_sm()
+{
+	return TEAM == 16 && (ROTATED || TERM == TERM_PRODUCT) ? 12 : ROTATED ? 14 : 16;
+}
+
 /* One query per block, from pinned memory to answers in pinned memory. */
 template <typename T, int TERM, uint32_t TEAM, uint32_t ROWS, bool ROTATED>
 __global__ void
-__launch_bounds__(THREADS_MAX, 1) walk_kernel(const MirrorView mirror, const BatchView batch,
-											   const PendingLists pending, const WalkLayout layout)
+__launch_bounds__(2 * WARP * walks_of_sm<TERM, TEAM, ROTATED>(), 1)
+	walk_kernel(const MirrorView mirror, const BatchView batch, const PendingLists pending,
+				const WalkLayout layout)
 {
 	__shared__ WalkShared shared;
 	DYNAMIC_SHARED(memory);
@@ -137,7 +153,7 @@ __launch_bounds__(THREADS_MAX, 1) walk_kernel(const MirrorView mirror, const Bat
 		clear_table(walk);
 	if (threadIdx.x == 0)
 	{
-		shared.found[0] = shared.found[1] = shared.fresh = shared.most = 0;
+		shared.found[0] = shared.found[1] = shared.fresh = shared.bound = shared.most = 0;
 		shared.open_from = shared.gathered = 0;
 		shared.part = WALK_PLAIN;
 	}
@@ -234,7 +250,8 @@ lay_out_walk(const MirrorView *mirror, uint32_t max_k, uint32_t max_ef, uint32_t
 	layout.list_bytes = (max_ef + 1) / 2 * 2 * (uint32_t) sizeof(Entry);
 	layout.candidates = layout.list + 2 * layout.list_bytes;
 	layout.fresh = layout.candidates + layout.tile * (uint32_t) sizeof(Entry);
-	layout.table = layout.fresh + (layout.tile + WARP) * (uint32_t) sizeof(uint32_t);
+	layout.table = layout.fresh +
+				   (warps * fresh_share(layout.tile, warps) + WARP) * (uint32_t) sizeof(uint32_t);
 	answers = (uint32_t) (2 * entries_bytes(layout.half) + entries_bytes(TILE_EXACT) +
 						  TILE_EXACT * sizeof(uint32_t));
 	layout.bytes = layout.places * (uint32_t) sizeof(uint32_t);

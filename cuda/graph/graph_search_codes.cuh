@@ -33,6 +33,15 @@ struct WalkLayout
 				    * it */
 };
 
+/*
+ * Places of a warp in `fresh`: its share of a round, rounded up to WARP.
+ */
+__host__ __device__ static inline uint32_t
+fresh_share(uint32_t tile, uint32_t warps)
+{
+	return ((tile + warps - 1) / warps + WARP - 1) / WARP * WARP;
+}
+
 /* Parts of a walk; see equal_rows.cuh. */
 enum WalkPart
 {
@@ -49,6 +58,8 @@ struct WalkShared
 	uint32_t found[2]; /* number of candidates of a round, alternating: one is reset while the other
 					    * is counted */
 	uint32_t fresh;	   /* slots measured so far */
+	uint32_t bound;	   /* highest key of candidates that are merged; 0 between rounds */
+	uint32_t nearest;  /* candidates within the bound */
 	uint32_t open_from;
 	uint32_t gathered; /* pending rows of a tile; before that, duplicates in the list */
 	uint32_t entered;
@@ -165,6 +176,24 @@ prefetch_row(const MirrorView &mirror, uint32_t slot)
 }
 
 /*
+ * The place behind *count that a lane's entry takes, if it has one; *count, in
+ * shared memory, grows by these. Whole warps.
+ */
+__device__ static inline uint32_t
+append_place(uint32_t *count, bool has)
+{
+	uint32_t ballot = __ballot_sync(FULL_WARP, has);
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t place = 0;
+
+	if (ballot == 0)
+		return 0;
+	if (lane == 0)
+		place = atomicAdd(count, (uint32_t) __popc(ballot));
+	return __shfl_sync(FULL_WARP, place, 0) + (uint32_t) __popc(ballot & ((1u << lane) - 1));
+}
+
+/*
  * Append measured slots, one per lane that has one, that may enter the list to
  * the round's candidates. Whole warps.
  */
@@ -175,15 +204,8 @@ codes_offer(const MirrorView &mirror, const WalkOf<E> &walk, WalkShared *shared,
 {
 	E entry = entry_of(key, slot);
 	bool enters = has && (walk.count < walk.room || entry < walk.list[walk.room - 1]);
-	uint32_t ballot = __ballot_sync(FULL_WARP, enters);
-	uint32_t lane = threadIdx.x % WARP;
-	uint32_t place = 0;
+	uint32_t place = append_place(&shared->found[walk.round & 1], enters);
 
-	if (ballot == 0)
-		return;
-	if (lane == 0)
-		place = atomicAdd(&shared->found[walk.round & 1], (uint32_t) __popc(ballot));
-	place = __shfl_sync(FULL_WARP, place, 0) + (uint32_t) __popc(ballot & ((1u << lane) - 1));
 	if (enters)
 	{
 		walk.candidates[place] = entry;
@@ -203,56 +225,74 @@ dot16(const uint4 &a, const uint4 &b, int sum)
 }
 
 /*
- * Sums over the rows of codes of a team and a query, in each of its lanes:
- * `add` takes a sum, 16 bytes of a row and 16 of the query. A row may be NULL.
- * UNROLL chunks per row and lane are in flight.
+ * The sum over one of a team's ROWS rows of codes and a query, in each of the
+ * team / ROWS lanes that are the row's: `add` takes a sum, 16 bytes of a row
+ * and 16 of the query. UNROLL chunks per row and lane are in flight.
  */
 template <uint32_t ROWS, uint32_t UNROLL, class Add>
-__device__ static inline void
-team_sums(const uint4 *const *row, const uint4 *query, uint32_t chunks, uint32_t team, int *sum,
-		  const Add &add)
+__device__ static inline int
+sum_of_own_row(const uint4 *const *row, const uint4 *query, uint32_t chunks, uint32_t team,
+			   const Add &add)
 {
+	uint32_t lane = threadIdx.x % WARP % team;
+	uint32_t distance = team / 2;
+	int sum[ROWS];
+
 #pragma unroll
 	for (uint32_t r = 0; r < ROWS; r++)
 		sum[r] = 0;
 #pragma unroll(UNROLL)
-	for (uint32_t chunk = threadIdx.x % WARP % team; chunk < chunks; chunk += team)
+	for (uint32_t chunk = lane; chunk < chunks; chunk += team)
 	{
 		uint4 q = query[chunk];
 		uint4 x[ROWS];
 
 #pragma unroll
 		for (uint32_t r = 0; r < ROWS; r++)
-			x[r] = row[r] != NULL ? __ldcg(row[r] + chunk) : make_uint4(0, 0, 0, 0);
+			x[r] = __ldcg(row[r] + chunk);
 #pragma unroll
 		for (uint32_t r = 0; r < ROWS; r++)
 			sum[r] = add(sum[r], x[r], q);
 	}
+	/* half of the lanes keep half of the rows, and so on */
 #pragma unroll
-	for (uint32_t r = 0; r < ROWS; r++)
+	for (uint32_t rows = ROWS / 2; rows > 0; rows /= 2, distance /= 2)
 #pragma unroll
-		for (uint32_t distance = team / 2; distance > 0; distance >>= 1)
-			sum[r] += __shfl_xor_sync(FULL_WARP, sum[r], (int) distance);
+		for (uint32_t r = 0; r < rows; r++)
+		{
+			int given = (lane & distance) != 0 ? sum[r] : sum[r + rows];
+			int kept = (lane & distance) != 0 ? sum[r + rows] : sum[r];
+
+			sum[r] = kept + __shfl_xor_sync(FULL_WARP, given, (int) distance);
+		}
+#pragma unroll
+	for (; distance > 0; distance /= 2)
+		sum[0] += __shfl_xor_sync(FULL_WARP, sum[0], (int) distance);
+	return sum[0];
 }
 
-/* The sum of row r, of a team's sums. */
-template <uint32_t ROWS>
-__device__ static inline int
-sum_of_row(const int *sum, uint32_t r)
+/*
+ * Repeat the last of n > 0 slots in walk.fresh up to a multiple of WARP: a team
+ * measures ROWS rows without asking whether they are there. Whole warps, after
+ * a barrier behind the writes of slots.
+ */
+__device__ static inline void
+pad_fresh(const Walk &walk, uint32_t n)
 {
-	int own = sum[0];
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t last = walk.fresh[n - 1];
 
-#pragma unroll
-	for (uint32_t i = 1; i < ROWS; i++)
-		own = r == i ? sum[i] : own;
-	return own;
+	if (n % WARP + lane < WARP && n % WARP > 0)
+		walk.fresh[n + lane] = last;
+	__syncwarp();
 }
 
 /*
  * Measure the n slots (or numbers of pivots) in walk.fresh, whose codes are at
  * `codes`, by one warp: TEAM lanes per row, ROWS rows per team at a time. L2
  * orders by rr - 2 qr, other metrics by -qr, in integers; the offset makes them
- * unsigned. ROTATED: codes have scales, and estimates are floats.
+ * unsigned. ROTATED: codes have scales, and estimates are floats. The slots are
+ * padded (pad_fresh).
  */
 template <int TERM, uint32_t TEAM, uint32_t ROWS, bool ROTATED>
 __device__ static inline void
@@ -260,48 +300,41 @@ codes_measure(const MirrorView &mirror, const WalkLayout &layout, const Walk &wa
 			  WalkShared *shared, const uint4 *query, const signed char *codes,
 			  const float2 *scales, uint32_t n)
 {
+	const uint32_t lanes = TEAM / ROWS; /* per row, once summed */
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t chunks = mirror.code_stride / 16;
+	int scale_down = -walk.scale;
 
-	for (uint32_t base = 0; base < n; base += WARP / TEAM * ROWS)
+#pragma unroll 1
+	for (uint32_t base = 0; base < n; base += WARP / lanes)
 	{
+		const uint32_t *slots = walk.fresh + base;
+		uint32_t slot = slots[lane / lanes];
+		bool has = lane % lanes == 0 && base + lane / lanes < n;
 		const uint4 *row[ROWS];
-		int sum[ROWS];
-		uint32_t first = base + lane / TEAM;
-		/* lane r of a team offers its row r */
-		uint32_t i = first + lane % TEAM * (WARP / TEAM);
-		bool has = lane % TEAM < ROWS && i < n;
 		float2 scale;
+		int own;
 
 		/* loaded while the codes are in flight */
 		if (ROTATED)
-			scale = has ? __ldcg(scales + walk.fresh[i]) : make_float2(0, 0);
+			scale = __ldcg(scales + slot);
 #pragma unroll
 		for (uint32_t r = 0; r < ROWS; r++)
-		{
-			uint32_t j = first + r * (WARP / TEAM);
-
-			row[r] = j < n ? (const uint4 *) (codes + (size_t) walk.fresh[j] * mirror.code_stride)
-						   : NULL;
-		}
-		team_sums<ROWS, TEAM <= 8	 ? 1
-						: TEAM == 16 ? 3
-									 : 2>(row, query, chunks, TEAM, sum,
-										  [&](int before, const uint4 &x, const uint4 &q)
-										  {
-											  return ROTATED ? dot16(x, q, before)
-													 : TERM == TERM_SQUARE
-														 ? before + dot16(x, x, 0) -
-															   walk.scale * dot16(x, q, 0)
-														 : before - dot16(x, q, 0);
-										  });
-
-		int own = sum_of_row<ROWS>(sum, lane % TEAM);
-
+			row[r] = (const uint4 *) (codes + (size_t) slots[lane / TEAM * ROWS + r] *
+												  mirror.code_stride);
+		own = sum_of_own_row<ROWS, TEAM <= 8 ? 1 : TEAM == 16 ? 3 : 2>(
+			row, query, chunks, TEAM,
+			[&](int before, const uint4 &x, const uint4 &q)
+			{
+				return ROTATED ? dot16(x, q, before)
+					   : TERM == TERM_SQUARE
+						   ? dot16(x, x, before) + scale_down * dot16(x, q, 0)
+						   : before - dot16(x, q, 0);
+			});
 		codes_offer(mirror, walk, shared, has,
 					ROTATED ? rotated_key<TERM>(walk.step, walk.factor, scale, own)
 							: (uint32_t) own ^ 0x80000000u,
-					has ? walk.fresh[i] : 0, layout.prefetch);
+					slot, layout.prefetch);
 	}
 }
 
@@ -439,6 +472,7 @@ codes_expand(const MirrorView &mirror, const WalkLayout &layout, const Walk &wal
 	if (lane == 0)
 		atomicAdd(&shared->fresh, n);
 	__syncwarp();
+	pad_fresh(walk, n);
 	codes_measure<TERM, TEAM, ROWS, ROTATED>(
 		mirror, layout, walk, shared, query, parents.pivots ? mirror.pivot_codes : mirror.codes,
 		parents.pivots ? mirror.pivot_scales : mirror.code_scales, n);
@@ -471,14 +505,21 @@ list_before(const Entry *list, uint32_t count, Entry entry)
 	return low;
 }
 
+/* Candidates of a round, in shared memory, in any order. */
+struct Candidates
+{
+	const Entry *entries;
+	uint32_t count;
+};
+
 /*
  * Merge the candidates into the list by rank, and mark the parents expanded.
  * All threads, between two barriers.
  */
 __device__ static inline void
-merge_round(Walk *walk, WalkShared *shared, const Parents &parents)
+merge_round(Walk *walk, WalkShared *shared, const Parents &parents, const Candidates &candidates)
 {
-	uint32_t n = shared->found[walk->round & 1];
+	uint32_t n = candidates.count;
 	uint32_t open_from = parents.open_from;
 	uint32_t expanded[WALK_MAX_WIDTH];
 	Entry *from = walk->list,
@@ -502,12 +543,12 @@ merge_round(Walk *walk, WalkShared *shared, const Parents &parents)
 	for (uint32_t i = threadIdx.x; i < walk->count + n; i += blockDim.x)
 	{
 		bool listed = i < walk->count;
-		Entry entry = listed ? from[i] : walk->candidates[i - walk->count];
+		Entry entry = listed ? from[i] : candidates.entries[i - walk->count];
 		uint32_t place = listed ? i : 0;
 
 #pragma unroll 4
 		for (uint32_t j = 0; j < n; j++)
-			place += walk->candidates[j] < entry;
+			place += candidates.entries[j] < entry;
 		if (listed)
 		{
 #pragma unroll

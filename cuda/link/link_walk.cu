@@ -24,6 +24,7 @@
  */
 #include "cuda/graph/entry_points.h"
 #include "cuda/graph/equal_rows.cuh"
+#include "cuda/graph/nearest_candidates.cuh"
 #include "cuda/link/link_codes.cuh"
 
 #define MIN_TILE 64u
@@ -135,8 +136,8 @@ code_team(uint32_t code_stride)
 }
 
 /*
- * Measure n slots of walk.fresh by their codes, one warp, CODED per team at a
- * time.
+ * Measure n > 0 slots of walk.fresh by their codes, one warp, CODED per team at
+ * a time.
  */
 template <typename T, int TERM>
 __device__ static inline void
@@ -144,30 +145,28 @@ measure_codes(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk
 			  LinkShared *shared, uint32_t self, uint32_t n)
 {
 	uint32_t team = code_team(mirror.code_stride);
-	uint32_t teams = WARP / team;
 	uint32_t lane = threadIdx.x % WARP;
+	uint32_t lanes = team / CODED; /* per row, once summed */
 
+	pad_fresh(walk, n);
 #pragma unroll 1
-	for (uint32_t base = 0; base < n; base += CODED * teams)
+	for (uint32_t base = 0; base < n; base += WARP / lanes)
 	{
+		const uint32_t *slots = walk.fresh + base;
 		const uint4 *row[CODED];
-		int sum[CODED];
-		uint32_t first = base + lane / team;
-		/* lane r of a team speaks for its row r */
-		uint32_t i = first + lane % team * teams;
-		bool has = lane % team < CODED && i < n;
-		uint32_t slot = has ? walk.fresh[i] : 0;
-		int term = has ? __ldg(batch.code_terms + slot) : 0;
+		uint32_t slot = slots[lane / lanes];
+		bool has = lane % lanes == 0 && base + lane / lanes < n;
+		int term = __ldg(batch.code_terms + slot);
 		uint32_t key;
 		int own;
 
 #pragma unroll
 		for (uint32_t r = 0; r < CODED; r++)
-			row[r] = first + r * teams < n ? code_row(mirror, walk.fresh[first + r * teams]) : NULL;
-		team_sums<CODED, CODED_CHUNKS>(row, shared->code, mirror.code_stride / 16, team, sum,
-									   [](int before, const uint4 &x, const uint4 &q)
-									   { return dot16(x, q, before); });
-		own = sum_of_row<CODED>(sum, lane % team) * (TERM == TERM_SQUARE ? -2 : -1);
+			row[r] = code_row(mirror, slots[lane / team * CODED + r]);
+		own = sum_of_own_row<CODED, CODED_CHUNKS>(row, shared->code, mirror.code_stride / 16, team,
+												  [](int before, const uint4 &x, const uint4 &q)
+												  { return dot16(x, q, before); }) *
+			  (TERM == TERM_SQUARE ? -2 : -1);
 		key = (uint32_t) (own + shared->term + term) ^ 0x80000000u;
 		key = tell_duplicates<T, TERM>(mirror, self, shared->equal_key, shared->exact_key, has,
 									   slot, key);
@@ -187,9 +186,9 @@ look_at_rows(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk,
 		return slot == self ? NO_SLOT : slot;
 	});
 
-	if (CODES)
+	if (CODES && n > 0)
 		measure_codes<T, TERM>(mirror, batch, walk, shared, self, n);
-	else
+	if (!CODES)
 		measure_stored<T, TERM>(mirror, batch, walk, shared, self, n);
 	__syncwarp();
 }
@@ -197,8 +196,8 @@ look_at_rows(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk,
 /* One round, from slots to the list. All threads; ends with a barrier. */
 template <typename T, int TERM, bool CODES>
 __device__ static inline void
-walk_round(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkShared *shared,
-		   uint32_t self, const LinkSource &source, uint32_t total)
+walk_round(const MirrorView &mirror, const LinkBatch &batch, const WalkLayout &layout, Walk *walk,
+		   LinkShared *shared, uint32_t self, const LinkSource &source, uint32_t total)
 {
 	/* every warp has chosen before duplicates change */
 	__syncthreads();
@@ -210,7 +209,8 @@ walk_round(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkSha
 	if (shared->walk.part == WALK_DISTINCT)
 		drop_copies(CODES ? coded_rows(mirror) : stored_rows(mirror), walk->list, walk->count,
 					walk->candidates, &shared->walk.found[walk->round & 1]);
-	merge_round(walk, &shared->walk, source.parents);
+	merge_round(walk, &shared->walk, source.parents,
+				nearest_candidates(layout, *walk, &shared->walk, walk->ef));
 	walk->round++;
 	__syncthreads();
 }
@@ -315,8 +315,8 @@ list_source(const MirrorView &mirror, const LinkBatch &batch, const LinkShared *
 /* Look at rows of the own batch: a few, and if any of these is near, more. */
 template <typename T, int TERM, bool CODES>
 __device__ static inline void
-look_at_mates(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkShared *shared,
-			  uint32_t item)
+look_at_mates(const MirrorView &mirror, const LinkBatch &batch, const WalkLayout &layout,
+			  Walk *walk, LinkShared *shared, uint32_t item)
 {
 	uint32_t most = batch.count - 1 < MAX_MATES ? batch.count - 1 : MAX_MATES;
 	uint32_t tile =
@@ -338,7 +338,8 @@ look_at_mates(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, Link
 		total = total < most - looked ? total : most - looked;
 		if (threadIdx.x == 0)
 			shared->noted = 0;
-		walk_round<T, TERM, CODES>(mirror, batch, walk, shared, batch.slots[item], source, total);
+		walk_round<T, TERM, CODES>(mirror, batch, layout, walk, shared, batch.slots[item], source,
+								   total);
 		near = shared->walk.found[(walk->round & 1) ^ 1] > 0 || shared->noted > 0;
 		looked += total;
 		__syncthreads();
@@ -381,7 +382,7 @@ __device__ static inline void
 begin_walk(const WalkLayout &layout, const LinkBatch &batch, unsigned char *memory, WalkPart part,
 		   Walk *walk, LinkShared *shared)
 {
-	uint32_t share = (layout.tile + LINK_WARPS - 1) / LINK_WARPS;
+	uint32_t share = fresh_share(layout.tile, LINK_WARPS);
 
 	walk->list = (Entry *) (memory + layout.list);
 	walk->other = (Entry *) (memory + layout.list + layout.list_bytes);
@@ -400,6 +401,7 @@ begin_walk(const WalkLayout &layout, const LinkBatch &batch, unsigned char *memo
 	if (threadIdx.x == 0)
 	{
 		shared->walk.found[0] = shared->walk.found[1] = shared->walk.fresh = 0;
+		shared->walk.bound = 0;
 		shared->walk.open_from = shared->walk.gathered = 0;
 		shared->walk.part = part;
 		shared->noted = shared->left = 0;
@@ -427,12 +429,12 @@ walk_from_seeds(const MirrorView &mirror, const LinkBatch &batch, const WalkLayo
 	if (batch.lists != NULL)
 	{
 		total = list_source(mirror, batch, shared, item, &source);
-		walk_round<T, TERM, CODES>(mirror, batch, walk, shared, self, source, total);
+		walk_round<T, TERM, CODES>(mirror, batch, layout, walk, shared, self, source, total);
 		seeded = mirror.nseeds;
 	}
 #pragma unroll 1
 	while ((total = next_source(mirror, walk, shared, &seeded, &equals_left, &source)) > 0)
-		walk_round<T, TERM, CODES>(mirror, batch, walk, shared, self, source, total);
+		walk_round<T, TERM, CODES>(mirror, batch, layout, walk, shared, self, source, total);
 }
 
 /* Find one row's candidates. All threads; ends with a barrier. */
@@ -467,7 +469,7 @@ walk_for_row(const MirrorView &mirror, const LinkBatch &batch, const WalkLayout 
 		__syncthreads();
 	}
 	if (batch.mates)
-		look_at_mates<T, TERM, CODES>(mirror, batch, &walk, shared, item);
+		look_at_mates<T, TERM, CODES>(mirror, batch, layout, &walk, shared, item);
 	__syncthreads();
 	write_candidates(batch, walk, shared, item);
 	__syncthreads();
@@ -526,7 +528,8 @@ lay_out_link_walk(const MirrorView *mirror, uint32_t ef)
 	layout.list_bytes = (ef + 1) / 2 * 2 * (uint32_t) sizeof(Entry);
 	layout.candidates = layout.list + 2 * layout.list_bytes;
 	layout.fresh = layout.candidates + layout.tile * (uint32_t) sizeof(Entry);
-	layout.table = layout.fresh + (layout.tile + WARP) * (uint32_t) sizeof(uint32_t);
+	layout.table = layout.fresh + (LINK_WARPS * fresh_share(layout.tile, LINK_WARPS) + WARP) *
+									  (uint32_t) sizeof(uint32_t);
 	layout.bytes = layout.table + layout.places * (uint32_t) sizeof(uint32_t);
 	return layout;
 }

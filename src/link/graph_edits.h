@@ -72,8 +72,8 @@ extern void graph_edits_seeds(GraphEdits *edits, const uint32 *seeds, uint32 cou
 /*
  * The live slots that a graph search of breadth ef for a slot expands, nearest
  * first, duplicates of it limited. Alike: with inner product the rows of
- * smallest Euclidean distance, which need not be the nearest, and a slot that is
- * a seed is not started from. candidates has room for ROW_EDITS_FOUND(ef);
+ * smallest Euclidean distance, which need not be the nearest, and a slot that
+ * is a seed is not started from. candidates has room for ROW_EDITS_FOUND(ef);
  * returns how many there are.
  */
 #define ROW_EDITS_FOUND(ef)	(2 * (ef) + SEARCH_MAX_EQUAL)

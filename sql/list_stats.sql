@@ -53,8 +53,8 @@ CREATE TABLE normal_t (v vector(32));
 INSERT INTO normal_t
 	SELECT array_agg(sqrt(-2 * ln(1 - random())) * cos(2 * pi() * random()))::vector(32)
 	FROM generate_series(1, 6000) i, generate_series(1, 32) j GROUP BY i;
-CREATE INDEX twins_auto ON twins_t USING gpuann (v vector_l2_ops) WITH (method = ivfpq, quantizer = pq, pq_m = 16, lists = 1);
-CREATE INDEX normal_auto ON normal_t USING gpuann (v vector_l2_ops) WITH (method = ivfpq, quantizer = pq, pq_m = 16, lists = 1);
+CREATE INDEX twins_auto ON twins_t USING gpuann (v vector_l2_ops) WITH (method = ivfpq, quantizer = pq, pq_m = 16, cooc = auto, lists = 1);
+CREATE INDEX normal_auto ON normal_t USING gpuann (v vector_l2_ops) WITH (method = ivfpq, quantizer = pq, pq_m = 16, cooc = auto, lists = 1);
 CREATE INDEX few_on ON normal_t USING gpuann (v vector_l2_ops) WITH (method = ivfpq, quantizer = pq, pq_m = 16, cooc = on, lists = 300);
 RESET client_min_messages;
 SELECT list, rows, sets > 0 AS sets, plain_words, coded_words < 9 AS fewer, plain_bytes, coded_bytes = round(coded_words * rows * 2) AS bytes,

@@ -60,7 +60,7 @@ END $$;
 
 -- The option cooc.
 CREATE INDEX ON units_t USING gpuann (v vector_l2_ops) WITH (method = ivfpq, cooc = on);
-CREATE INDEX ON units_t USING gpuann (v vector_l2_ops) WITH (method = ivfpq, quantizer = pq, code_bits = 4, cooc = off);
+CREATE INDEX ON units_t USING gpuann (v vector_l2_ops) WITH (method = ivfpq, quantizer = pq, code_bits = 4, cooc = on);
 CREATE INDEX ON units_t USING gpuann (v vector_l2_ops) WITH (method = ivfpq, quantizer = pq, cooc = maybe);
 CREATE INDEX ON units_t USING gpuann (v vector_l2_ops) WITH (cooc = on);
 CREATE INDEX units_pq ON units_t USING gpuann (v vector_l2_ops)

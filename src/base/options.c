@@ -168,7 +168,7 @@ add_lists_options(void)
 					  GPUANN_MIN_PROBES, GPUANN_MAX_PROBES, ShareUpdateExclusiveLock);
 	add_enum_reloption(gpuann_relopt_kind, "cooc",
 					   "Lets mirrors scan pq codes by items that occur together", cooc_options,
-					   COOC_AUTO, gettext_noop("Valid values are \"auto\", \"on\" and \"off\"."),
+					   COOC_OFF, gettext_noop("Valid values are \"auto\", \"on\" and \"off\"."),
 					   ShareUpdateExclusiveLock);
 }
 
@@ -261,7 +261,7 @@ check_quantizer(const GpuannOptions *options)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("option \"pq_m\" is one of quantizer \"pq\" only"),
 						errhint("Leave it out, or add quantizer = pq.")));
-	if (options->cooc != COOC_AUTO && (!pq || options->code_bits == 4))
+	if (options->cooc == COOC_ON && (!pq || options->code_bits == 4))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("option \"cooc\" is one of quantizer \"pq\" with 8 bits only"),
 						errhint("Leave it out, or use quantizer = pq, code_bits = 8.")));

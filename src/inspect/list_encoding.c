@@ -269,7 +269,7 @@ gpuann_list_encoding(PG_FUNCTION_ARGS)
 	SqlIndex	opened;
 	ListFormat	lists;
 	ListEncoding *encodings;
-	CoocMode	mode = COOC_AUTO;
+	CoocMode	mode = COOC_OFF;
 	MemoryContext of_list;
 
 	signature_check(fcinfo, "regclass",

@@ -25,7 +25,7 @@ cooc_mode(const MirrorSlice *slice, const ListFormat *lists)
 	const GpuannOptions *options = (const GpuannOptions *) slice->index->rd_options;
 
 	if (options == NULL || lists->quantizer != QUANTIZER_PQ || lists->bits != 8)
-		return COOC_AUTO;
+		return COOC_OFF;
 	return (CoocMode) options->cooc;
 }
 

@@ -43,6 +43,7 @@ lists_open(CudaEngine *engine, CudaJob *job)
 
 	if (piece == NULL)
 		return false;
+	view.lists = lists->count; /* not open yet */
 	staged = (uint32_t *) piece->staged;
 	for (uint32_t i = 0; i < rotations; i++)
 		rotation_make(lists->shape.seed + i, dims, staged + (size_t) i * dims);
@@ -52,6 +53,7 @@ lists_open(CudaEngine *engine, CudaJob *job)
 		   GPU(&engine->device.failure,
 			   lists_half_norms(view.centroids, lists->count, dims, (float *) view.half_norms,
 								engine->device.job_stream)) &&
+		   GPU(&engine->device.failure, lists_make_halves(&view, engine->device.job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 

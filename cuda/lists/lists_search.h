@@ -31,6 +31,8 @@ struct ListsLaunch
 	bool rows_on_host;	 /* some rows are in host memory, so few are measured to derive a limit */
 	PendingLists pending; /* keys NULL: the search scans the pending rows itself */
 	size_t state_bytes;	 /* of batch.state: a launch processes its queries in parts that fit */
+	uint32_t products_queries; /* from how many queries on tensor cores choose lists; 0: default */
+	uint32_t stages;	 /* of ListsLimits */
 	uint32_t processors;
 	cudaStream_t stream;
 };

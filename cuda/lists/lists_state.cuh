@@ -16,6 +16,8 @@
 #define LISTS_MAX_PHASES 7u /* slots are below 2^31, so blocks below 2^26 */
 #define FIRST_BLOCKS_LOG 4u	 /* log2 of the blocks of a list that the first phase scans (16), and of
 							  * the growth per phase */
+#define MAX_NEAR 128u /* maximum number of probes that are chosen by least values of classes; more
+					   * are chosen by radix */
 #define FIRST_PLACES 64u /* rows of the nearest lists to scan in the first phase, unless 4 x `need`
 						  * is more */
 #define LIST_WARPS 8u		 /* per block of scans */
@@ -28,6 +30,8 @@ enum ListsChoice
 	LISTS_BY_ESTIMATE = 1,
 	LISTS_ALL = 2
 };
+
+struct RowSpan; /* lists_halves.cuh */
 
 /* Per query: factors and errors of its tables, and the state of its search. */
 struct alignas(16) ListsQuery
@@ -88,12 +92,17 @@ struct ListsPart
 				  * used */
 	uint32_t table_words;
 	uint32_t vector_stride; /* in floats */
+	uint32_t value_stride;	/* in floats, a multiple of four */
+	bool products; /* values are lower ends of error intervals (lists_coarse.cu) */
 	ListsQuery *query;		/* queries */
 	DeviceQuery *asked;		/* queries: copies, because the batch's may be in host memory */
 	float *raw;				/* queries x vector_stride: in single precision */
 	float *vectors;			/* the same; for cosine a separate array, normalised to length one */
 	uint32_t *tables;		/* queries x table_words */
-	float *values;			/* queries x lists: coarse values; their memory is reused for buffers */
+	__half *halves;			/* queries x pitch of the centroids' halves: if products */
+	RowSpan *spans;			/* queries: if products */
+	float *values;			/* queries x value_stride: coarse values; their memory is reused for
+							 * buffers */
 	ListsFound *found;		/* queries x room */
 	ListsPair *probes;		/* queries x max_list_probes: lists */
 	uint32_t *ranks;		/* queries x max_list_probes: a pair's index among those of its list and
@@ -174,11 +183,13 @@ struct ListsStep
 extern bool lists_take_part(const ListsLaunch *launch, uint32_t first, ListsPart *part);
 
 extern cudaError_t lists_prepare_launch(const ListsStep *step);
+extern cudaError_t lists_coarse_launch(const ListsStep *step);
 extern cudaError_t lists_probe_launch(const ListsStep *step);
 extern cudaError_t lists_scan_launch(const ListsStep *step);
 extern cudaError_t lists_limit_launch(const ListsStep *step, bool last);
 extern cudaError_t lists_answer_launch(const ListsStep *step);
 extern cudaError_t lists_prepare_allow(const cudaDeviceProp *device);
+extern cudaError_t lists_coarse_allow(const cudaDeviceProp *device);
 extern cudaError_t lists_scan_allow(const cudaDeviceProp *device);
 extern cudaError_t lists_answer_allow(const cudaDeviceProp *device);
 

@@ -107,6 +107,12 @@ norms_bytes(const CudaLists *lists)
 }
 
 static size_t
+halves_bytes(const CudaLists *lists)
+{
+	return round_up(lists_halves_bytes(lists->count, lists->shape.dims), FIXED_ALIGNMENT);
+}
+
+static size_t
 probed_bytes(const CudaLists *lists)
 {
 	return round_up(lists->count * sizeof(uint64_t), FIXED_ALIGNMENT);
@@ -115,7 +121,7 @@ probed_bytes(const CudaLists *lists)
 uint64_t
 lists_fixed_bytes(const CudaLists *lists)
 {
-	return floats_bytes(lists) + norms_bytes(lists) + probed_bytes(lists) +
+	return floats_bytes(lists) + norms_bytes(lists) + halves_bytes(lists) + probed_bytes(lists) +
 		   (uint64_t) lists_rotations(&lists->shape) * lists->shape.dims * sizeof(uint32_t);
 }
 
@@ -136,6 +142,7 @@ lists_view(const CudaMirror *mirror)
 {
 	const CudaLists *lists = mirror->lists;
 	const unsigned char *fixed = (const unsigned char *) lists->fixed.base;
+	unsigned char *halves;
 	ListsView view;
 
 	memset(&view, 0, sizeof(view));
@@ -146,7 +153,9 @@ lists_view(const CudaMirror *mirror)
 	view.centroids = (const float *) fixed;
 	view.codebook = view.centroids + (size_t) lists->count * lists->shape.dims;
 	view.half_norms = (const float *) (fixed + floats_bytes(lists));
-	view.probed = (unsigned long long *) (fixed + floats_bytes(lists) + norms_bytes(lists));
+	halves = (unsigned char *) fixed + floats_bytes(lists) + norms_bytes(lists);
+	view.halves = lists_halves_at(halves, lists->count, lists->shape.dims);
+	view.probed = (unsigned long long *) (halves + halves_bytes(lists));
 	view.rotation = (const uint32_t *) ((const unsigned char *) view.probed + probed_bytes(lists));
 	view.first = (const uint32_t *) lists->directory[lists->side].base;
 	view.blocks = view.first + lists->count + 1;

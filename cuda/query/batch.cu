@@ -559,6 +559,7 @@ launch_lists(const CudaEngine *engine, const BatchStream *bstream, const BatchFi
 	launch.rows_on_host = bstream->mirror->host_rows;
 	launch.max_rerank = fill->max_rerank;
 	launch.state_bytes = STATE_ROOM;
+	launch.stages = engine->device.lists_limits.stages;
 	launch.processors = (uint32_t) engine->device.properties.multiProcessorCount;
 	launch.stream = bstream->stream;
 	if (pending_apart(bstream, fill))

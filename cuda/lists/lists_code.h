@@ -58,7 +58,6 @@ struct ListsLimits
 struct ListsAssign
 {
 	const float *centroids; /* lists x dims */
-	const float *half_norms; /* not read */
 	uint32_t lists;
 	uint32_t dims;
 	const float *rows; /* count x dims */

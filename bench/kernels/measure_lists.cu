@@ -236,6 +236,7 @@ struct Data
 	std::vector<float> host;
 	MirrorView mirror;
 	ListsView view;
+	ListHalves halves;
 };
 
 /* Run k-means; returns each row's list. */
@@ -269,7 +270,7 @@ make_lists(Data *data)
 		 "k-means");
 	data->view.centroids = centroids;
 	data->view.half_norms = half_norms;
-	data->view.halves = lists_halves_at(
+	data->halves = lists_halves_at(
 		device_memory<unsigned char>(lists_halves_bytes(lists, dims)), lists, dims);
 	for (void *memory : {(void *) sums, (void *) counts, (void *) nearest})
 		must(cudaFree(memory), "free");
@@ -296,7 +297,7 @@ encode(Data *data, const std::vector<uint32_t> &numbers)
 	view->code_words = (uint32_t) quantizer_code_bytes(&view->shape) / 4;
 	view->block_words = LIST_PLACES * (1 + view->code_words);
 	quantizer = quantizer_open(&view->shape, NULL);
-	must(lists_make_halves(view, stream), "lists_make_halves");
+	must(lists_make_halves(view, &data->halves, stream), "lists_make_halves");
 	must(cudaMemcpy(centroids.data(), view->centroids, centroids.size() * sizeof(float),
 					cudaMemcpyDeviceToHost),
 		 "centroids");
@@ -435,6 +436,7 @@ make_queries(const Data &data, Queries *queries)
 	queries->results = pinned_memory<SearchResult>((size_t) queries->most * K);
 	launch->mirror = data.mirror;
 	launch->lists = data.view;
+	launch->halves = data.halves;
 	launch->batch.vectors = (unsigned char *) vectors;
 	launch->batch.queries = device_memory<DeviceQuery>(queries->most);
 	launch->batch.heads = queries->heads;
@@ -498,8 +500,7 @@ print_stages(Queries *queries, uint32_t count)
 	cudaEvent_t events[count_of_stages + 1];
 
 	queries->launch.queries = count;
-	step.launch = &queries->launch;
-	(void) lists_take_part(&queries->launch, 0, &step.part);
+	(void) lists_take_part(&queries->launch, 0, &step);
 	for (cudaEvent_t &event : events)
 		must(cudaEventCreate(&event), "event");
 	must(cudaEventRecord(events[0], stream), "event");

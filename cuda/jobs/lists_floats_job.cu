@@ -36,6 +36,7 @@ lists_open(CudaEngine *engine, CudaJob *job)
 {
 	const CudaLists *lists = job->mirror->lists;
 	ListsView view = lists_view(job->mirror);
+	ListHalves halves = lists_halves(job->mirror);
 	uint32_t dims = lists->shape.dims;
 	uint32_t rotations = lists_rotations(&lists->shape);
 	Piece *piece = piece_free(engine);
@@ -53,7 +54,8 @@ lists_open(CudaEngine *engine, CudaJob *job)
 		   GPU(&engine->device.failure,
 			   lists_half_norms(view.centroids, lists->count, dims, (float *) view.half_norms,
 								engine->device.job_stream)) &&
-		   GPU(&engine->device.failure, lists_make_halves(&view, engine->device.job_stream)) &&
+		   GPU(&engine->device.failure,
+			   lists_make_halves(&view, &halves, engine->device.job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 

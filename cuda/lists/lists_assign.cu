@@ -66,13 +66,6 @@ struct AssignTables
 	float rounding;	   /* relative, of exact distances */
 };
 
-/* The inverse of fast_key(). */
-__device__ static inline float
-of_fast_key(uint32_t key)
-{
-	return __uint_as_float(key >> 31 ? key & 0x7FFFFFFFu : ~key);
-}
-
 __global__ void __launch_bounds__(THREADS) halves_kernel(const AssignTables tables)
 {
 	uint32_t at = blockIdx.x * WARPS + threadIdx.x / WARP;
@@ -171,7 +164,7 @@ compare_tile(const AssignTables &tables, const AssignMemory &memory, uint32_t ti
 	__syncwarp();
 #pragma unroll
 	for (uint32_t r = 0; r < 4; r++)
-		least[r] = of_fast_key(
+		least[r] = distance_of_key(
 			*(volatile const uint32_t *) &memory.bounds[first_row + r * 8 + lane / 4]);
 #pragma unroll
 	for (uint32_t j = 0; j < 16; j++)
@@ -246,7 +239,7 @@ __global__ void __launch_bounds__(THREADS) decide_kernel(const AssignTables tabl
 			tables.open[atomicAdd(tables.nopen, 1u)] = row;
 		return;
 	}
-	bound = of_fast_key(tables.bounds[row]);
+	bound = distance_of_key(tables.bounds[row]);
 	for (uint32_t half = 0; half < 2; half++)
 	{
 		uint32_t at = half * WARP + lane;
@@ -417,8 +410,7 @@ lists_assign(const ListsAssign *assign)
 	view.shape.metric = METRIC_L2;
 	view.lists = assign->lists;
 	view.centroids = assign->centroids;
-	view.halves = tables.halves;
-	error = lists_make_halves(&view, assign->stream);
+	error = lists_make_halves(&view, &tables.halves, assign->stream);
 	for (uint32_t done = 0; done < assign->count && error == cudaSuccess; done += piece)
 	{
 		tables.rows = assign->rows + (size_t) done * assign->dims;

@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
 		for (uint32_t m = 0; m < M; m++)
 			if (list + x + m < lists.lists && query + y + n < part.queries)
-				part.values[(size_t) (query + y + n) * part.value_stride + list + x + m] =
+				part.values[(size_t) (query + y + n) * lists.lists + list + x + m] =
 					lists.half_norms[list + x + m] - sums[m][n];
 }
 
@@ -181,8 +181,8 @@ single_error(uint32_t dims)
  * is at most its length after it plus the mean's.
  */
 __global__ void __launch_bounds__(THREADS)
-	lists_query_halves_kernel(const ListsView lists, const ListsPart part, float error,
-							  float single)
+	lists_query_halves_kernel(const ListsView lists, const ListsPart part,
+							  const ListsProducts products, float error, float single)
 {
 	uint32_t query = blockIdx.x * WARPS + threadIdx.x / WARP;
 	uint32_t dims = lists.shape.dims;
@@ -193,30 +193,31 @@ __global__ void __launch_bounds__(THREADS)
 
 	if (query >= part.queries)
 		return;
-	moved = make_halves(lists.halves, dims, part.vectors + (size_t) query * part.vector_stride,
-						part.halves + (size_t) query * lists.halves.pitch);
+	moved = make_halves(products.lists, dims, part.vectors + (size_t) query * part.vector_stride,
+						products.halves + (size_t) query * products.lists.pitch);
 	for (uint32_t i = threadIdx.x % WARP; i < dims; i += WARP)
-		square += (double) lists.halves.mean[i] * lists.halves.mean[i];
-	for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
-		square += __shfl_xor_sync(FULL_WARP, square, (int) distance);
+		square += (double) products.lists.mean[i] * products.lists.mean[i];
+	square = sum_of_lanes(square);
 	if (threadIdx.x % WARP != 0)
 		return;
 	scale = power_of(-moved.exponent);
 	length = single * (part.query[query].length * scale);
 	/* the last term is underflow in single precision */
-	part.spans[query] = {moved.usable ? scale : NAN, error * (length_of(moved) * scale) + length,
-						 length * ((float) sqrt(square) * 1.001f) + SMALLEST_SPAN +
-							 (float) dims * 0x1p-147f * scale};
+	products.spans[query] = {moved.usable ? scale : NAN,
+							 error * (length_of(moved) * scale) + length,
+							 length * ((float) sqrt(square) * 1.001f) + SMALLEST_SPAN +
+								 (float) dims * 0x1p-147f * scale};
 }
 
 template <uint32_t STAGES>
 __global__ void __launch_bounds__(THREADS, TILE_BLOCKS)
-	lists_products_kernel(const ListsView lists, const ListsPart part, uint32_t tiles)
+	lists_products_kernel(const ListsView lists, const ListsPart part,
+						  const ListsProducts products, uint32_t tiles)
 {
 	DYNAMIC_SHARED(dynamic);
 	size_t bytes;
 	HalfTiles memory = half_tiles(STAGES, dynamic, &bytes);
-	HalfRows queries = {part.halves, part.queries};
+	HalfRows queries = {products.halves, part.queries};
 	uint32_t all = (lists.lists + TILE - 1) / TILE,
 			 begin = blockIdx.y * tiles,
 			 end = begin + tiles < all ? begin + tiles : all;
@@ -226,9 +227,9 @@ __global__ void __launch_bounds__(THREADS, TILE_BLOCKS)
 
 #pragma unroll
 	for (uint32_t r = 0; r < 4; r++)
-		rows[r] = first + r * 8 < part.queries ? part.spans[first + r * 8] : RowSpan{0, 0, 0};
+		rows[r] = first + r * 8 < part.queries ? products.spans[first + r * 8] : RowSpan{0, 0, 0};
 	multiply_halves<STAGES>(
-		lists.halves, lists.lists, queries, memory, begin, end,
+		products.lists, lists.lists, queries, memory, begin, end,
 		[&](uint32_t tile, const ListSpan *spans, const float(&sums)[2][8][4]) {
 #pragma unroll
 			for (uint32_t j = 0; j < 16; j += 2)
@@ -249,7 +250,7 @@ __global__ void __launch_bounds__(THREADS, TILE_BLOCKS)
 					const float *sum = &sums[r / 2][j / 2][r % 2 * 2];
 
 					if (first + r * 8 < part.queries)
-						*(float2 *) &part.values[(size_t) (first + r * 8) * part.value_stride +
+						*(float2 *) &part.values[(size_t) (first + r * 8) * products.value_stride +
 												 list] =
 							make_float2(interval_of(rows[r], spans_of[0], sum[0]).low,
 										interval_of(rows[r], spans_of[1], sum[1]).low);
@@ -269,21 +270,15 @@ launch_products(const ListsStep *step, cudaStream_t stream)
 			 blocks = step->launch->processors * TILE_BLOCKS;
 	uint32_t ranges = across < blocks ? blocks / across : 1;
 	uint32_t tiles = (all + ranges - 1) / ranges;
-	cudaError_t error;
+	auto products =
+		step->launch->stages == 3 ? lists_products_kernel<3> : lists_products_kernel<2>;
 	size_t bytes;
 
 	LAUNCH(lists_query_halves_kernel, (part.queries + WARPS - 1) / WARPS, THREADS, 0, stream, lists,
-		   part, value_error(lists.shape.dims), single_error(lists.shape.dims));
-	error = cudaGetLastError();
-	if (error != cudaSuccess)
-		return error;
+		   part, step->products, value_error(lists.shape.dims), single_error(lists.shape.dims));
 	half_tiles(step->launch->stages, NULL, &bytes);
-	if (step->launch->stages == 3)
-		LAUNCH(lists_products_kernel<3>, dim3(across, (all + tiles - 1) / tiles), THREADS, bytes,
-			   stream, lists, part, tiles);
-	else
-		LAUNCH(lists_products_kernel<2>, dim3(across, (all + tiles - 1) / tiles), THREADS, bytes,
-			   stream, lists, part, tiles);
+	LAUNCH(products, dim3(across, (all + tiles - 1) / tiles), THREADS, bytes, stream, lists, part,
+		   step->products, tiles);
 	return cudaGetLastError();
 }
 
@@ -294,7 +289,7 @@ lists_coarse_launch(const ListsStep *step)
 	const ListsPart &part = step->part;
 	cudaStream_t stream = step->launch->stream;
 
-	if (part.products)
+	if (step->products.used)
 		return launch_products(step, stream);
 	if (part.queries <= FEW_QUERIES)
 		launch_coarse<32, 1, 1, 128>(lists, part, stream);

@@ -35,11 +35,12 @@ extern size_t lists_halves_bytes(uint32_t lists, uint32_t dims);
 extern ListHalves lists_halves_at(void *memory, uint32_t lists, uint32_t dims);
 
 /*
- * Write view->halves from the view's shape, centroids and, unless NULL,
- * half_norms: with these the error intervals of values include the rounding of
- * the same values in single precision.
+ * Write halves from the lists' shape, centroids and, unless NULL, half_norms:
+ * with these the error intervals of values include the rounding of the same
+ * values in single precision.
  */
-extern cudaError_t lists_make_halves(const ListsView *lists, cudaStream_t stream);
+extern cudaError_t lists_make_halves(const ListsView *lists, const ListHalves *halves,
+									 cudaStream_t stream);
 
 /*
  * Limits of a device for assignment and training, determined once by

@@ -12,7 +12,7 @@
 #define WARPS (THREADS / WARP)
 #define MEAN_DIMS 32u
 
-__global__ void __launch_bounds__(THREADS) lists_mean_kernel(const ListsView lists)
+__global__ void __launch_bounds__(THREADS) lists_mean_kernel(const ListsView lists, float *mean)
 {
 	__shared__ float sums[WARPS][MEAN_DIMS];
 	uint32_t dims = lists.shape.dims;
@@ -29,24 +29,16 @@ __global__ void __launch_bounds__(THREADS) lists_mean_kernel(const ListsView lis
 		return;
 	for (uint32_t warp = 1; warp < WARPS; warp++)
 		sum += sums[warp][threadIdx.x];
-	lists.halves.mean[i] = sum / (float) lists.lists;
+	mean[i] = sum / (float) lists.lists;
 }
 
-/* The sum over all lanes. */
-__device__ static inline double
-sum_of_lanes(double sum)
-{
-	for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
-		sum += __shfl_xor_sync(FULL_WARP, sum, (int) distance);
-	return sum;
-}
-
-__global__ void __launch_bounds__(THREADS) list_halves_kernel(const ListsView lists)
+__global__ void __launch_bounds__(THREADS)
+	list_halves_kernel(const ListsView lists, const ListHalves halves)
 {
 	uint32_t list = blockIdx.x * WARPS + threadIdx.x / WARP;
 	uint32_t dims = lists.shape.dims;
 	const float *centroid = lists.centroids + (size_t) list * dims,
-				*mean = lists.halves.mean;
+				*mean = halves.mean;
 	double product = 0,
 		   square = 0;
 	MovedVector moved;
@@ -56,8 +48,7 @@ __global__ void __launch_bounds__(THREADS) list_halves_kernel(const ListsView li
 
 	if (list >= lists.lists)
 		return;
-	moved = make_halves(lists.halves, dims, centroid,
-						lists.halves.elements + (size_t) list * lists.halves.pitch);
+	moved = make_halves(halves, dims, centroid, halves.elements + (size_t) list * halves.pitch);
 	if (lists.shape.metric == METRIC_IP)
 		for (uint32_t i = threadIdx.x % WARP; i < dims; i += WARP)
 		{
@@ -77,9 +68,20 @@ __global__ void __launch_bounds__(THREADS) list_halves_kernel(const ListsView li
 	error = fabsf(part) * 0x1p-20f + (float) sqrt(square) * length * 0x1p-23f + SMALLEST_SPAN;
 	if (lists.half_norms != NULL)
 		error += lists.half_norms[list] * 0x1p-22f;
-	lists.halves.spans[list] = {moved.usable ? part - error : NAN,
-								moved.usable ? part + error : NAN, power_of(moved.exponent),
-								length};
+	halves.spans[list] = {moved.usable ? part - error : NAN, moved.usable ? part + error : NAN,
+						  power_of(moved.exponent), length};
+}
+
+static ListHalves
+take_halves(unsigned char **at, uint32_t lists, uint32_t dims)
+{
+	ListHalves halves;
+
+	halves.pitch = (uint32_t) round_up(dims, TILE_HALVES);
+	halves.elements = carve<__half>(at, (size_t) lists * halves.pitch);
+	halves.spans = carve<ListSpan>(at, lists);
+	halves.mean = carve<float>(at, dims);
+	return halves;
 }
 
 size_t
@@ -87,9 +89,7 @@ lists_halves_bytes(uint32_t lists, uint32_t dims)
 {
 	unsigned char *at = NULL;
 
-	(void) carve<__half>(&at, (size_t) lists * round_up(dims, TILE_HALVES));
-	(void) carve<ListSpan>(&at, lists);
-	(void) carve<float>(&at, dims);
+	(void) take_halves(&at, lists, dims);
 	return (size_t) at;
 }
 
@@ -97,27 +97,18 @@ ListHalves
 lists_halves_at(void *memory, uint32_t lists, uint32_t dims)
 {
 	unsigned char *at = (unsigned char *) memory;
-	ListHalves halves;
 
-	halves.pitch = (uint32_t) round_up(dims, TILE_HALVES);
-	halves.elements = carve<__half>(&at, (size_t) lists * halves.pitch);
-	halves.spans = carve<ListSpan>(&at, lists);
-	halves.mean = carve<float>(&at, dims);
-	return halves;
+	return take_halves(&at, lists, dims);
 }
 
 cudaError_t
-lists_make_halves(const ListsView *lists, cudaStream_t stream)
+lists_make_halves(const ListsView *lists, const ListHalves *halves, cudaStream_t stream)
 {
-	cudaError_t error;
-
 	if (lists->lists == 0)
 		return cudaSuccess;
 	LAUNCH(lists_mean_kernel, (lists->shape.dims + MEAN_DIMS - 1) / MEAN_DIMS, THREADS, 0, stream,
-		   *lists);
-	error = cudaGetLastError();
-	if (error != cudaSuccess)
-		return error;
-	LAUNCH(list_halves_kernel, (lists->lists + WARPS - 1) / WARPS, THREADS, 0, stream, *lists);
+		   *lists, halves->mean);
+	LAUNCH(list_halves_kernel, (lists->lists + WARPS - 1) / WARPS, THREADS, 0, stream, *lists,
+		   *halves);
 	return cudaGetLastError();
 }

@@ -96,6 +96,15 @@ power_of(int exponent)
 	return __uint_as_float((uint32_t) (127 + exponent) << 23);
 }
 
+/* The sum over all lanes. */
+__device__ static inline double
+sum_of_lanes(double sum)
+{
+	for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
+		sum += __shfl_xor_sync(FULL_WARP, sum, (int) distance);
+	return sum;
+}
+
 /* Shift, scale and round a vector. One warp; all lanes get the result. */
 __device__ static inline MovedVector
 make_halves(const ListHalves &lists, uint32_t dims, const float *vector, __half *halves)
@@ -114,13 +123,10 @@ make_halves(const ListHalves &lists, uint32_t dims, const float *vector, __half 
 		sum += (double) moved * moved;
 	}
 	for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
-	{
 		most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, (int) distance));
-		sum += __shfl_xor_sync(FULL_WARP, sum, (int) distance);
-	}
 	made.usable = __ballot_sync(FULL_WARP, large) == 0;
 	made.exponent = made.usable ? exponent_of(most) : 0;
-	made.square = sum;
+	made.square = sum_of_lanes(sum);
 	for (uint32_t i = threadIdx.x % WARP; i < lists.pitch; i += WARP)
 	{
 		float moved = made.usable && i < dims ? vector[i] - lists.mean[i] : 0;

@@ -6,10 +6,11 @@
  * Kernels:
  *		choose	a block of 256 threads per query: the nearest lists by the least
  *				values of 256 classes of lists, sorted; where these do not
- *				settle it, by radix selection. Then their exact distances, 8
- *				lanes a list, each pair's rank in its list by an atomic, and the
- *				list's count of probes by an atomic without a result. Reads the
- *				query's values twice, from L2
+ *				settle it, by radix selection; after products by error
+ *				intervals. Then their exact distances, 8 lanes a list, each
+ *				pair's rank in its list by an atomic, and the list's count of
+ *				probes by an atomic without a result. Reads the query's values
+ *				twice, from L2
  *		starts	prefix sums over all lists: a block for the pairs, and one for
  *				the items of each phase
  *		sort	scatter, a thread per pair: writes the pair to its list's range
@@ -32,12 +33,11 @@ struct ChooseShared
 {
 	Key key[MAX_SORTED];
 	uint32_t number[MAX_SORTED];
-	float high[MAX_SORTED]; /* upper ends of intervals */
 	SelectShared select;
 	uint32_t found;
 	Key least[THREADS / WARP];
 	uint32_t nearest; /* of the chosen lists; the key of the greatest upper end */
-	uint32_t blocks;
+	uint32_t blocks;  /* of lists; by intervals: how many lists are certain */
 };
 
 /* The key of a list's value in single precision. */
@@ -55,6 +55,15 @@ __device__ static inline Key
 value_key(const ListsView &lists, const float *values, uint32_t list)
 {
 	return key_of_value(lists, list, values[list]);
+}
+
+/* Sort n lists by their keys. All threads; ends with a barrier. */
+__device__ static inline void
+sort_lists(const Entries &entries, uint32_t n)
+{
+	block_fill(entries, n, power_of_two(n));
+	__syncthreads();
+	block_sort(entries, power_of_two(n));
 }
 
 /* The value of a list in single precision, as the host computes it. */
@@ -94,11 +103,18 @@ low_of(float value)
 	return fabsf(value) < HUGE_VALF ? value : -HUGE_VALF;
 }
 
-/* The upper end of the interval that begins at `low`. */
-__device__ static inline float
-high_of(const ListsView &lists, const RowSpan &row, uint32_t list, float low)
+/* A list's interval as a key: of its lower end, then of the list. */
+__device__ static inline Key
+interval_key(float low, uint32_t list)
 {
-	ListSpan span = lists.halves.spans[list];
+	return (Key) fast_key(low) << 32 | list;
+}
+
+/* The upper end of the interval of a list that begins at `low`. */
+__device__ static inline float
+high_of(const ListsProducts &products, const RowSpan &row, uint32_t list, float low)
+{
+	ListSpan span = products.lists.spans[list];
 	float wide = fmaf(row.error, span.length, row.slack);
 	float high = low + 1.001f * fmaf(span.high - span.low, row.scale, 2 * wide);
 
@@ -110,8 +126,8 @@ high_of(const ListsView &lists, const RowSpan &row, uint32_t list, float low)
  * with the least lower end have `probes` upper ends up to it. All threads.
  */
 __device__ static inline float
-limit_of_classes(const ListsView &lists, const RowSpan &row, const float *values, uint32_t probes,
-				 ChooseShared *shared)
+limit_of_classes(const ListsView &lists, const ListsProducts &products, const RowSpan &row,
+				 const float *values, uint32_t probes, ChooseShared *shared)
 {
 	float least = HUGE_VALF,
 		  high = HUGE_VALF;
@@ -130,112 +146,71 @@ limit_of_classes(const ListsView &lists, const RowSpan &row, const float *values
 		}
 	}
 	if (of != NO_SLOT)
-		high = high_of(lists, row, of, least);
+		high = high_of(products, row, of, least);
 	limit = block_select<true>(THREADS, probes, 32, &shared->select, [&](uint32_t, Key *key) {
-		*key = (Key) fast_key(high) << 32;
+		*key = interval_key(high, 0);
 		return true;
 	});
-	return float_of_key((uint32_t) (limit.key >> 32));
-}
-
-/* The list of an interval, and its lower end. */
-__device__ static inline uint32_t
-list_of(Key interval)
-{
-	return (uint32_t) interval;
-}
-
-__device__ static inline float
-low_end(Key interval)
-{
-	return float_of_key((uint32_t) (interval >> 32));
-}
-
-/*
- * Sort n intervals: keys of lower ends above, lists below. A thread each counts
- * those before its own; of more than the block has threads by a network. All
- * threads; ends with a barrier.
- */
-__device__ static inline void
-sort_intervals(uint32_t n, ChooseShared *shared)
-{
-	Key own = 0;
-	uint32_t place = 0;
-
-	if (n > THREADS)
-	{
-		Entries entries = {shared->key, shared->number};
-
-		block_fill(entries, n, power_of_two(n));
-		__syncthreads();
-		block_sort(entries, power_of_two(n));
-		return;
-	}
-	if (threadIdx.x < n)
-	{
-		own = shared->key[threadIdx.x];
-#pragma unroll 8
-		for (uint32_t j = 0; j < n; j++)
-			place += shared->key[j] < own;
-	}
-	__syncthreads();
-	if (threadIdx.x < n)
-		shared->key[place] = own;
-	__syncthreads();
+	return distance_of_key((uint32_t) (limit.key >> 32));
 }
 
 /*
  * Of n sorted intervals, pass the lists on to `chosen` that are certainly among
  * the nearest `probes`, in order, and write those to shared->number whose
- * intervals reach the border. Returns the number passed on; shared->found is
- * the number of the others.
+ * intervals reach the border: shared->found of them. Returns the number passed
+ * on. All threads; ends with a barrier.
  *
  * Certain is a list whose upper end is below the lower end of rank probes + 1:
  * fewer than `probes` others can be nearer. A list that begins above the upper
  * ends of `probes` others is not among the nearest.
  */
 __device__ static inline uint32_t
-part_at_border(const ListsView &lists, const RowSpan &row, uint32_t n, uint32_t probes,
+part_at_border(const ListsProducts &products, const RowSpan &row, uint32_t n, uint32_t probes,
 			   ListsPair *chosen, ChooseShared *shared)
 {
+	uint32_t next = n > probes ? (uint32_t) (shared->key[probes] >> 32) : UINT32_MAX;
+	uint32_t before = (1u << threadIdx.x % WARP) - 1;
 	uint32_t sure = 0,
 			 open = 0;
-	uint32_t lane = threadIdx.x % WARP,
-			 before = (1u << lane) - 1;
-	float next = n > probes ? low_end(shared->key[probes]) : HUGE_VALF;
 
 	if (threadIdx.x == 0)
 		shared->nearest = 0;
 	__syncthreads();
 	for (uint32_t i = threadIdx.x; i < n; i += THREADS)
 	{
-		float high = high_of(lists, row, list_of(shared->key[i]), low_end(shared->key[i]));
+		Key own = shared->key[i];
+		float low = distance_of_key((uint32_t) (own >> 32));
+		uint32_t high = fast_key(high_of(products, row, (uint32_t) own, low));
 
-		shared->high[i] = high;
+		shared->number[i] = high;
 		if (i < probes)
-			(void) atomicMax(&shared->nearest, fast_key(high));
+			(void) atomicMax(&shared->nearest, high);
 	}
 	__syncthreads();
-	for (uint32_t base = 0; base < n; base += WARP)
+	/* one warp, whose upper ends make room for the lists at the border */
+	for (uint32_t i = threadIdx.x; i / WARP * WARP < n && threadIdx.x < WARP; i += WARP)
 	{
-		uint32_t i = base + lane;
 		Key own = i < n ? shared->key[i] : 0;
-		bool is_sure = i < probes && i < n && (n <= probes || shared->high[i] < next),
+		bool is_sure = i < probes && i < n && shared->number[i] < next,
 			 is_open = i < n && !is_sure && (uint32_t) (own >> 32) <= shared->nearest;
 		uint32_t all_sure = __ballot_sync(FULL_WARP, is_sure),
 				 all_open = __ballot_sync(FULL_WARP, is_open);
 
-		if (threadIdx.x < WARP && is_sure)
-			chosen[sure + __popc(all_sure & before)].number = list_of(own);
-		if (threadIdx.x < WARP && is_open)
-			shared->number[open + __popc(all_open & before)] = list_of(own);
+		if (is_sure)
+			chosen[sure + __popc(all_sure & before)].number = (uint32_t) own;
+		__syncwarp(); /* the place may be one that another lane has read */
+		if (is_open)
+			shared->number[open + __popc(all_open & before)] = (uint32_t) own;
 		sure += __popc(all_sure);
 		open += __popc(all_open);
 	}
 	if (threadIdx.x == 0)
+	{
+		shared->blocks = sure;
 		shared->found = open;
+	}
 	__syncthreads();
-	return sure;
+	return shared->blocks;
 }
 
 /*
@@ -244,11 +219,12 @@ part_at_border(const ListsView &lists, const RowSpan &row, uint32_t n, uint32_t 
  * too many of them.
  */
 __device__ static inline bool
-choose_by_intervals(const ListsView &lists, const ListsPart &part, const float *values,
-					const float *vector, uint32_t probes, ListsPair *chosen, ChooseShared *shared)
+choose_by_intervals(const ListsView &lists, const ListsProducts &products, const float *values,
+					const float *vector, uint32_t probes, ListsPair *chosen,
+					ChooseShared *shared)
 {
 	Entries entries = {shared->key, shared->number};
-	RowSpan row = part.spans[blockIdx.x];
+	RowSpan row = products.spans[blockIdx.x];
 	float limit;
 	uint32_t n,
 		sure;
@@ -257,7 +233,7 @@ choose_by_intervals(const ListsView &lists, const ListsPart &part, const float *
 		return true;
 	if (threadIdx.x == 0)
 		shared->found = 0;
-	limit = limit_of_classes(lists, row, values, probes, shared);
+	limit = limit_of_classes(lists, products, row, values, probes, shared);
 	__syncthreads();
 #pragma unroll 4
 	for (uint32_t list = threadIdx.x; list < lists.lists; list += THREADS)
@@ -270,7 +246,7 @@ choose_by_intervals(const ListsView &lists, const ListsPart &part, const float *
 
 			if (place < MAX_SORTED)
 			{
-				shared->key[place] = (Key) fast_key(low) << 32 | list;
+				shared->key[place] = interval_key(low, list);
 				shared->number[place] = list;
 			}
 		}
@@ -280,17 +256,15 @@ choose_by_intervals(const ListsView &lists, const ListsPart &part, const float *
 	__syncthreads();
 	if (n > MAX_SORTED)
 		return false;
-	sort_intervals(n, shared);
-	sure = part_at_border(lists, row, n, probes, chosen, shared);
+	sort_lists(entries, n);
+	sure = part_at_border(products, row, n, probes, chosen, shared);
 	n = shared->found;
 	for (uint32_t i = threadIdx.x; i < n; i += THREADS)
 		entries.key[i] = key_of_value(lists, shared->number[i],
 									  single_value(lists, vector, shared->number[i]));
-	block_fill(entries, n, power_of_two(n));
-	__syncthreads();
-	block_sort(entries, power_of_two(n));
+	sort_lists(entries, n);
 	for (uint32_t i = threadIdx.x; sure + i < probes; i += THREADS)
-		chosen[sure + i].number = shared->number[i];
+		chosen[sure + i].number = entries.slot[i];
 	__syncthreads();
 	return true;
 }
@@ -347,9 +321,7 @@ choose_by_classes(const ListsView &lists, const float *values, uint32_t probes, 
 		__syncthreads();
 		return false;
 	}
-	block_fill(entries, shared->found, power_of_two(shared->found));
-	__syncthreads();
-	block_sort(entries, power_of_two(shared->found));
+	sort_lists(entries, shared->found);
 	for (uint32_t i = threadIdx.x; i < probes; i += THREADS)
 		chosen[i].number = entries.slot[i];
 	__syncthreads();
@@ -473,13 +445,19 @@ base_of(const ListsView &lists, const float *vector, uint32_t list, bool active)
 						: -lanes_sum<TERM_PRODUCT>(vector, centroid, dims, active));
 }
 
-__global__ void __launch_bounds__(THREADS)
-	lists_choose_kernel(const ListsView lists, const ListsPart part)
+/*
+ * A small batch waits for what its few blocks do one after the other, so the
+ * instance without products has none of their code. That with them is limited
+ * to the registers of six blocks an SM.
+ */
+template <bool PRODUCTS>
+__global__ void __launch_bounds__(THREADS, PRODUCTS ? 6 : 0)
+	lists_choose_kernel(const ListsView lists, const ListsPart part, const ListsProducts products)
 {
 	__shared__ ChooseShared shared;
-	DYNAMIC_SHARED(memory);
-	float *vector = (float *) memory;
-	float *values = part.values + (size_t) blockIdx.x * part.value_stride;
+	__shared__ float vector[ENGINE_MAX_LIST_DIMS];
+	float *values =
+		part.values + (size_t) blockIdx.x * (PRODUCTS ? products.value_stride : lists.lists);
 	size_t first = (size_t) blockIdx.x * part.max_list_probes;
 	ListsPair *chosen = part.probes + first;
 	uint32_t *ranks = part.ranks + first;
@@ -487,14 +465,13 @@ __global__ void __launch_bounds__(THREADS)
 	uint32_t probes = query->probes;
 	bool scanned = query->choice != LISTS_ALL; /* if not, lists_answer.cu reads all codes */
 	uint32_t places;
-	bool sorted;
+	bool sorted = false;
 
 	for (uint32_t i = threadIdx.x; i < lists.shape.dims; i += THREADS)
 		vector[i] = part.vectors[(size_t) blockIdx.x * part.vector_stride + i];
-	__syncthreads();
-	sorted = part.products &&
-			 choose_by_intervals(lists, part, values, vector, probes, chosen, &shared);
-	if (part.products && !sorted)
+	if (PRODUCTS)
+		sorted = choose_by_intervals(lists, products, values, vector, probes, chosen, &shared);
+	if (PRODUCTS && !sorted)
 	{
 		for (uint32_t list = threadIdx.x; list < lists.lists; list += THREADS)
 			values[list] = single_value(lists, vector, list);
@@ -642,14 +619,14 @@ lists_probe_launch(const ListsStep *step)
 	const ListsView &lists = step->launch->lists;
 	const ListsPart &part = step->part;
 	cudaStream_t stream = step->launch->stream;
+	auto choose = step->products.used ? lists_choose_kernel<true> : lists_choose_kernel<false>;
 	size_t bytes = (2 * (size_t) lists.lists + LISTS_MAX_PHASES) * sizeof(uint32_t);
 	cudaError_t error =
 		part.direct ? cudaSuccess : cudaMemsetAsync(part.counts, 0, bytes, stream);
 
 	if (error != cudaSuccess)
 		return error;
-	LAUNCH(lists_choose_kernel, part.queries, THREADS, lists.shape.dims * sizeof(float), stream,
-		   lists, part);
+	LAUNCH(choose, part.queries, THREADS, 0, stream, lists, part, step->products);
 	if (part.direct)
 		return cudaGetLastError();
 	LAUNCH(lists_starts_kernel, part.phases + 1, STARTS_THREADS, 0, stream, lists, part);

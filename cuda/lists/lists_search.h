@@ -24,6 +24,7 @@ struct ListsLaunch
 	MirrorView mirror;
 	BatchView batch; /* queries have probes and rerank; heads and results may be pinned memory */
 	ListsView lists;
+	ListHalves halves; /* of the lists' centroids, in half precision */
 	uint32_t queries;
 	uint32_t max_k;		 /* at most LISTS_MAX_K */
 	uint32_t max_probes; /* at most lists.lists */

@@ -31,8 +31,6 @@ enum ListsChoice
 	LISTS_ALL = 2
 };
 
-struct RowSpan; /* lists_halves.cuh */
-
 /* Per query: factors and errors of its tables, and the state of its search. */
 struct alignas(16) ListsQuery
 {
@@ -92,17 +90,12 @@ struct ListsPart
 				  * used */
 	uint32_t table_words;
 	uint32_t vector_stride; /* in floats */
-	uint32_t value_stride;	/* in floats, a multiple of four */
-	bool products; /* values are lower ends of error intervals (lists_coarse.cu) */
 	ListsQuery *query;		/* queries */
 	DeviceQuery *asked;		/* queries: copies, because the batch's may be in host memory */
 	float *raw;				/* queries x vector_stride: in single precision */
 	float *vectors;			/* the same; for cosine a separate array, normalised to length one */
 	uint32_t *tables;		/* queries x table_words */
-	__half *halves;			/* queries x pitch of the centroids' halves: if products */
-	RowSpan *spans;			/* queries: if products */
-	float *values;			/* queries x value_stride: coarse values; their memory is reused for
-							 * buffers */
+	float *values;			/* queries x lists: coarse values; their memory is reused for buffers */
 	ListsFound *found;		/* queries x room */
 	ListsPair *probes;		/* queries x max_list_probes: lists */
 	uint32_t *ranks;		/* queries x max_list_probes: a pair's index among those of its list and
@@ -169,18 +162,35 @@ first_places(uint32_t room, uint32_t need)
 	return places < room / 2 ? places : room / 2;
 }
 
+struct RowSpan; /* lists_halves.cuh */
+
+/*
+ * What kernels need beside a part to choose lists by tensor cores: if used, the
+ * part's values are lower ends of error intervals. An argument of its own, so
+ * that kernels of other searches are compiled as if there were none.
+ */
+struct ListsProducts
+{
+	bool used;
+	uint32_t value_stride; /* of a query's values, in floats: a multiple of four */
+	ListHalves lists;
+	__half *halves; /* queries x lists.pitch */
+	RowSpan *spans; /* queries */
+};
+
 /* Arguments of the launches for one part. */
 struct ListsStep
 {
 	const ListsLaunch *launch;
 	ListsPart part;
+	ListsProducts products;
 };
 
 /*
  * The part of a launch that begins with query `first`: as many queries as the
  * state holds. False: it does not even hold one.
  */
-extern bool lists_take_part(const ListsLaunch *launch, uint32_t first, ListsPart *part);
+extern bool lists_take_part(const ListsLaunch *launch, uint32_t first, ListsStep *step);
 
 extern cudaError_t lists_prepare_launch(const ListsStep *step);
 extern cudaError_t lists_coarse_launch(const ListsStep *step);
@@ -201,13 +211,6 @@ __device__ static inline float
 not_below_of(double x)
 {
 	return nextafterf((float) x, HUGE_VALF);
-}
-
-/* The inverse of fast_key(). */
-__device__ static inline float
-float_of_key(uint32_t key)
-{
-	return __uint_as_float(key >> 31 ? key & 0x7FFFFFFFu : ~key);
 }
 
 #endif /* GPUANN_CUDA_LISTS_STATE_CUH */

@@ -47,7 +47,6 @@ struct ListsView
 	uint32_t block_words;	  /* of a block: 32 + 32 x code_words */
 	const float *centroids;	  /* lists x dims */
 	const float *half_norms;  /* lists: half the squared norms, as nearest.h rounds them */
-	ListHalves halves;
 	const float *codebook;	  /* pq */
 	const uint32_t *rotation; /* int8: rotation_make(); rabitq: two of them, dims words each */
 	const uint32_t *first;	  /* lists + 1: where the blocks of a list begin in `blocks` */

@@ -142,7 +142,6 @@ lists_view(const CudaMirror *mirror)
 {
 	const CudaLists *lists = mirror->lists;
 	const unsigned char *fixed = (const unsigned char *) lists->fixed.base;
-	unsigned char *halves;
 	ListsView view;
 
 	memset(&view, 0, sizeof(view));
@@ -153,9 +152,8 @@ lists_view(const CudaMirror *mirror)
 	view.centroids = (const float *) fixed;
 	view.codebook = view.centroids + (size_t) lists->count * lists->shape.dims;
 	view.half_norms = (const float *) (fixed + floats_bytes(lists));
-	halves = (unsigned char *) fixed + floats_bytes(lists) + norms_bytes(lists);
-	view.halves = lists_halves_at(halves, lists->count, lists->shape.dims);
-	view.probed = (unsigned long long *) (halves + halves_bytes(lists));
+	view.probed = (unsigned long long *) (fixed + floats_bytes(lists) + norms_bytes(lists) +
+										  halves_bytes(lists));
 	view.rotation = (const uint32_t *) ((const unsigned char *) view.probed + probed_bytes(lists));
 	view.first = (const uint32_t *) lists->directory[lists->side].base;
 	view.blocks = view.first + lists->count + 1;
@@ -163,6 +161,16 @@ lists_view(const CudaMirror *mirror)
 	view.longest = lists->longest;
 	view.all_blocks = lists->all_blocks;
 	return view;
+}
+
+ListHalves
+lists_halves(const CudaMirror *mirror)
+{
+	const CudaLists *lists = mirror->lists;
+
+	return lists_halves_at((unsigned char *) lists->fixed.base + floats_bytes(lists) +
+							   norms_bytes(lists),
+						   lists->count, lists->shape.dims);
 }
 
 bool

@@ -553,6 +553,7 @@ launch_lists(const CudaEngine *engine, const BatchStream *bstream, const BatchFi
 	launch.mirror = mirror_view(bstream->mirror);
 	launch.batch = pinned_view(bstream);
 	launch.lists = lists_view(bstream->mirror);
+	launch.halves = lists_halves(bstream->mirror);
 	launch.queries = bstream->ntasks;
 	launch.max_k = fill->max_k;
 	launch.max_probes = at_most(fill->max_probes, launch.lists.lists);

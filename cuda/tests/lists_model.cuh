@@ -79,6 +79,7 @@ struct Data
 	std::vector<unsigned char> codes;	   /* rows x code_bytes */
 	MirrorView mirror;
 	ListsView view;
+	ListHalves halves;
 	std::vector<void *> memory;
 };
 
@@ -320,9 +321,9 @@ lay_out_lists(Data *data)
 	view->half_norms = keep(data, data->half_norms);
 	data->memory.push_back(to_device(
 		std::vector<unsigned char>(lists_halves_bytes(data->lists, data->dims))));
-	view->halves = lists_halves_at(data->memory.back(), data->lists, data->dims);
+	data->halves = lists_halves_at(data->memory.back(), data->lists, data->dims);
 	must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-	must(lists_make_halves(view, stream), "lists_make_halves");
+	must(lists_make_halves(view, &data->halves, stream), "lists_make_halves");
 	must(cudaStreamSynchronize(stream), "halves");
 	must(cudaStreamDestroy(stream), "stream");
 	view->codebook = keep(data, data->codebook);

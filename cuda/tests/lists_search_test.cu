@@ -128,6 +128,7 @@ search(const Data &data, const std::vector<Asked> &asked, uint32_t parts, bool h
 
 	launch->mirror = data.mirror;
 	launch->lists = data.view;
+	launch->halves = data.halves;
 	launch->queries = (uint32_t) asked.size();
 	launch->processors = 5;
 	launch->stages = 2;
@@ -296,7 +297,7 @@ compare_estimates(const Data &data, const char *what)
 	part.vectors = to_device(std::vector<float>(part.vector_stride));
 	for (uint32_t list = 0; list < data.lists; list++)
 		bases.push_back(base_of_list(data, asked[0], list));
-	ListsStep step = {&launch, part};
+	ListsStep step = {&launch, part, {}};
 	float *device_bases = to_device(bases),
 		  *device_out = to_device(out);
 

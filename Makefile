@@ -135,7 +135,7 @@ cuda/%.o: cuda/%.cu
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -MMD -MP -MF cuda/$*.d -c -o $@ $<
 
 # What builds lists of codes, by itself: for a test and a benchmark.
-LISTS_CODE_UNITS = cuda/common/sort $(addprefix cuda/lists/lists_,code assign near learn seeds means)
+LISTS_CODE_UNITS = cuda/common/sort $(addprefix cuda/lists/lists_,code assign halves near learn seeds means)
 
 CUDA_LINK = $(NVCC) -shared -cudart static $(CUDA_GENCODE) -o $@
 CUDA_LINK_LIBS = -Xlinker --version-script=cuda/exports.map -Xlinker --gc-sections -Xlinker -z,relro -lpthread -ldl

@@ -4,9 +4,10 @@
  *		over cuda/lists, without an engine.
  *
  * lists [--rows N] [--dims N] [--lists N] [--bits 8|1..7] [--probes a,b,...]
- * [--batches a,b,...] [--rerank N]: rows of a mixture of normal distributions,
- * made on the device; centroids by some rounds of k-means on all rows; codes by
- * src/engine/quantizer on all cores (8 bits: int8, else rabitq). Recall@10 is
+ * [--batches a,b,...] [--rerank N] [--products N]: rows of a mixture of normal
+ * distributions, made on the device; centroids by some rounds of k-means on all
+ * rows; codes by src/engine/quantizer on all cores (8 bits: int8, else rabitq);
+ * from N queries on tensor cores choose lists (0: by default). Recall@10 is
  * that of 256 queries against an exact scan. Times are host to host, with
  * queries copied in and answers in pinned memory, medians of 11 runs after 3;
  * stages by events, of the first part of a batch. Prints markdown.
@@ -22,6 +23,7 @@
 #include <stdlib.h>
 
 #include "bench/kernels/device.cuh"
+#include "cuda/lists/lists_code.h"
 #include "cuda/lists/lists_estimate.cuh"
 
 extern "C"
@@ -234,6 +236,7 @@ struct Data
 	std::vector<float> host;
 	MirrorView mirror;
 	ListsView view;
+	ListHalves halves;
 };
 
 /* Run k-means; returns each row's list. */
@@ -267,6 +270,8 @@ make_lists(Data *data)
 		 "k-means");
 	data->view.centroids = centroids;
 	data->view.half_norms = half_norms;
+	data->halves = lists_halves_at(
+		device_memory<unsigned char>(lists_halves_bytes(lists, dims)), lists, dims);
 	for (void *memory : {(void *) sums, (void *) counts, (void *) nearest})
 		must(cudaFree(memory), "free");
 	return numbers;
@@ -292,6 +297,7 @@ encode(Data *data, const std::vector<uint32_t> &numbers)
 	view->code_words = (uint32_t) quantizer_code_bytes(&view->shape) / 4;
 	view->block_words = LIST_PLACES * (1 + view->code_words);
 	quantizer = quantizer_open(&view->shape, NULL);
+	must(lists_make_halves(view, &data->halves, stream), "lists_make_halves");
 	must(cudaMemcpy(centroids.data(), view->centroids, centroids.size() * sizeof(float),
 					cudaMemcpyDeviceToHost),
 		 "centroids");
@@ -430,6 +436,7 @@ make_queries(const Data &data, Queries *queries)
 	queries->results = pinned_memory<SearchResult>((size_t) queries->most * K);
 	launch->mirror = data.mirror;
 	launch->lists = data.view;
+	launch->halves = data.halves;
 	launch->batch.vectors = (unsigned char *) vectors;
 	launch->batch.queries = device_memory<DeviceQuery>(queries->most);
 	launch->batch.heads = queries->heads;
@@ -484,26 +491,27 @@ print_stages(Queries *queries, uint32_t count)
 		const char *name;
 		cudaError_t (*launch)(const ListsStep *);
 	} stages[] = {{"prepare", lists_prepare_launch},
+				  {"coarse", lists_coarse_launch},
 				  {"probe", lists_probe_launch},
 				  {"scan", lists_scan_launch},
 				  {"answer", lists_answer_launch}};
 	ListsStep step;
-	cudaEvent_t events[5];
+	const uint32_t count_of_stages = sizeof(stages) / sizeof(stages[0]);
+	cudaEvent_t events[count_of_stages + 1];
 
 	queries->launch.queries = count;
-	step.launch = &queries->launch;
-	(void) lists_take_part(&queries->launch, 0, &step.part);
+	(void) lists_take_part(&queries->launch, 0, &step);
 	for (cudaEvent_t &event : events)
 		must(cudaEventCreate(&event), "event");
 	must(cudaEventRecord(events[0], stream), "event");
-	for (uint32_t i = 0; i < 4; i++)
+	for (uint32_t i = 0; i < count_of_stages; i++)
 	{
 		must(stages[i].launch(&step), stages[i].name);
 		must(cudaEventRecord(events[i + 1], stream), "event");
 	}
 	must(cudaStreamSynchronize(stream), "stages");
 	printf(" %u |", step.part.queries);
-	for (uint32_t i = 0; i < 4; i++)
+	for (uint32_t i = 0; i < count_of_stages; i++)
 	{
 		float ms;
 
@@ -532,7 +540,7 @@ measure(Queries *queries, uint32_t probes)
 {
 	set_probes(queries, probes);
 	search(queries, SAMPLE);
-	printf("| probes %u, recall@10 %.4f, measured %.1f of %.0f codes |||||||\n", probes,
+	printf("| probes %u, recall@10 %.4f, measured %.1f of %.0f codes ||||||||\n", probes,
 		   recall_of(*queries), queries->heads[0].distances * 1.0,
 		   queries->heads[0].iterations * 1.0);
 	for (uint32_t count : batches)
@@ -574,6 +582,7 @@ main(int argc, char **argv)
 	cudaDeviceProp device;
 	Data data = {};
 	Queries queries = {};
+	ListsLimits limits;
 
 	for (int i = 1; i + 1 < argc; i += 2)
 	{
@@ -585,6 +594,8 @@ main(int argc, char **argv)
 			dims = number / 4 * 4;
 		else if (strcmp(argv[i], "--lists") == 0)
 			lists = number;
+		else if (strcmp(argv[i], "--products") == 0)
+			queries.launch.products_queries = number;
 		else if (strcmp(argv[i], "--bits") == 0)
 			bits = number;
 		else if (strcmp(argv[i], "--rerank") == 0)
@@ -595,6 +606,7 @@ main(int argc, char **argv)
 			batches = numbers_of(argv[i + 1]);
 	}
 	must(cudaGetDeviceProperties(&device, 0), "a device");
+	must(lists_code_prepare(&device, &limits), "lists_code_prepare");
 	must(lists_search_prepare(&device), "lists_search_prepare");
 	must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
 	printf("%s\n", device.name);
@@ -602,8 +614,9 @@ main(int argc, char **argv)
 	make_queries(data, &queries);
 	must(cudaDeviceSynchronize(), "queries");
 	queries.launch.processors = (uint32_t) device.multiProcessorCount;
-	printf("| queries | µs, host to host | M queries/s | queries of a part | prepare, µs | probe | scan | answer |\n");
-	printf("|---|---|---|---|---|---|---|---|\n");
+	queries.launch.stages = limits.stages;
+	printf("| queries | µs, host to host | M queries/s | queries of a part | prepare, µs | coarse | probe | scan | answer |\n");
+	printf("|---|---|---|---|---|---|---|---|---|\n");
 	for (uint32_t probes : all_probes)
 		measure(&queries, probes);
 	return 0;

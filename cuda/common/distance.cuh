@@ -578,4 +578,11 @@ fast_key(float distance)
 	return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
+/* The distance that a fast key stands for. */
+__device__ static inline float
+distance_of_key(uint32_t key)
+{
+	return __uint_as_float(key >> 31 ? key & 0x7FFFFFFFu : ~key);
+}
+
 #endif /* GPUANN_CUDA_DISTANCE_CUH */

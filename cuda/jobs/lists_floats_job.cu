@@ -36,6 +36,7 @@ lists_open(CudaEngine *engine, CudaJob *job)
 {
 	const CudaLists *lists = job->mirror->lists;
 	ListsView view = lists_view(job->mirror);
+	ListHalves halves = lists_halves(job->mirror);
 	uint32_t dims = lists->shape.dims;
 	uint32_t rotations = lists_rotations(&lists->shape);
 	Piece *piece = piece_free(engine);
@@ -43,6 +44,7 @@ lists_open(CudaEngine *engine, CudaJob *job)
 
 	if (piece == NULL)
 		return false;
+	view.lists = lists->count; /* not open yet */
 	staged = (uint32_t *) piece->staged;
 	for (uint32_t i = 0; i < rotations; i++)
 		rotation_make(lists->shape.seed + i, dims, staged + (size_t) i * dims);
@@ -52,6 +54,8 @@ lists_open(CudaEngine *engine, CudaJob *job)
 		   GPU(&engine->device.failure,
 			   lists_half_norms(view.centroids, lists->count, dims, (float *) view.half_norms,
 								engine->device.job_stream)) &&
+		   GPU(&engine->device.failure,
+			   lists_make_halves(&view, &halves, engine->device.job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 

@@ -237,7 +237,6 @@ send_pass(CudaEngine *engine, CudaJob *job, uint32_t first)
 	work->ahead = rows;
 	memcpy(piece->staged, work->slots + first, rows * sizeof(uint32_t));
 	assign.centroids = lists.centroids;
-	assign.half_norms = lists.half_norms;
 	assign.lists = lists.lists;
 	assign.dims = lists.shape.dims;
 	assign.rows = work->device_rows;

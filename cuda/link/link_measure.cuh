@@ -24,13 +24,6 @@ link_key_of(LinkEntry entry)
 	return (uint32_t) (entry >> 32);
 }
 
-/* The distance that a key stands for. */
-__device__ static inline float
-link_distance(uint32_t key)
-{
-	return __uint_as_float(key >> 31 ? key & 0x7FFFFFFFu : ~key);
-}
-
 /* A pseudo-random rank of a duplicate: that of src/engine/select.h. */
 __device__ static inline uint32_t
 link_equal_rank(uint32_t slot, uint32_t self)
@@ -195,7 +188,7 @@ hiding_key(const MirrorView &mirror, uint32_t self, uint32_t neighbour, uint32_t
 {
 	if (TERM != TERM_PRODUCT || mirror.metric != METRIC_IP)
 		return key;
-	return fast_key(link_distance(key) +
+	return fast_key(distance_of_key(key) +
 					(float) fmax(0.5 * (mirror.norms[neighbour] - mirror.norms[self]), 0.0));
 }
 

@@ -208,7 +208,7 @@ stop_key(const Answer &answer)
 __device__ static inline Key
 sorted_bound(const MirrorView &mirror, const Answer &answer, uint32_t i)
 {
-	return bound_key(mirror.metric, float_of_key((uint32_t) answer.sorted.key[i]));
+	return bound_key(mirror.metric, distance_of_key((uint32_t) answer.sorted.key[i]));
 }
 
 /*

@@ -28,6 +28,21 @@ extern cudaError_t lists_half_norms(const float *centroids, uint32_t lists, uint
 									float *half_norms, cudaStream_t stream);
 
 /*
+ * Bytes of centroids in half precision, and their place in memory, aligned to
+ * 16.
+ */
+extern size_t lists_halves_bytes(uint32_t lists, uint32_t dims);
+extern ListHalves lists_halves_at(void *memory, uint32_t lists, uint32_t dims);
+
+/*
+ * Write halves from the lists' shape, centroids and, unless NULL, half_norms:
+ * with these the error intervals of values include the rounding of the same
+ * values in single precision.
+ */
+extern cudaError_t lists_make_halves(const ListsView *lists, const ListHalves *halves,
+									 cudaStream_t stream);
+
+/*
  * Limits of a device for assignment and training, determined once by
  * lists_code_prepare().
  */
@@ -44,7 +59,6 @@ struct ListsLimits
 struct ListsAssign
 {
 	const float *centroids; /* lists x dims */
-	const float *half_norms; /* not read */
 	uint32_t lists;
 	uint32_t dims;
 	const float *rows; /* count x dims */

@@ -147,7 +147,8 @@ measure_some(const MirrorView &mirror, const ListsPart &part, const ListsFound *
 	 * a row that is not an answer (before the bound `beyond`) may have an upper
 	 * bound that claims it is
 	 */
-	return shared->key[k - 1] == NO_KEY ? HUGE_VALF : float_of_key((uint32_t) shared->key[k - 1]);
+	return shared->key[k - 1] == NO_KEY ? HUGE_VALF
+										: distance_of_key((uint32_t) shared->key[k - 1]);
 }
 
 /*

@@ -4,146 +4,27 @@
  *		by list.
  *
  * Kernels:
- *		coarse	half the centroids' squared norms less their products with
- *				queries: tiles of 128 centroids x 64 queries (few queries: 32 x
- *				8; where these would leave most of the device idle: 32 x 32),
- *				256 threads, sums in registers, elements in shared memory, 16
- *				(128, 64) of a vector at a time, the next prefetched
- *				meanwhile. Elements are added in their order, fused, as the
- *				host's processors do. Bound: arithmetic (single precision); of
- *				few queries reading centroids once
  *		choose	a block of 256 threads per query: the nearest lists by the least
  *				values of 256 classes of lists, sorted; where these do not
- *				settle it, by radix selection. Then their exact distances, 8
- *				lanes a list, each pair's rank in its list by an atomic, and the
- *				list's count of probes by an atomic without a result. Reads the
- *				query's values twice, from L2
+ *				settle it, by radix selection; after products by error
+ *				intervals. Then their exact distances, 8 lanes a list, each
+ *				pair's rank in its list by an atomic, and the list's count of
+ *				probes by an atomic without a result. Reads the query's values
+ *				twice, from L2
  *		starts	prefix sums over all lists: a block for the pairs, and one for
  *				the items of each phase
  *		sort	scatter, a thread per pair: writes the pair to its list's range
  * The last two are skipped where few queries probe the same list.
  */
 #include "cuda/lists/lists_estimate.cuh"
+#include "cuda/lists/lists_halves.cuh"
 #include "cuda/lists/lists_measure.cuh"
 #include "cuda/lists/lists_select.cuh"
 
 #define THREADS 256u
-#define FEW_QUERIES 16u	   /* up to this many the small tiles are used, which give more blocks */
 #define MAX_SORTED 1024u  /* maximum number of lists that are sorted to find the nearest */
-#define MAX_NEAR 128u	   /* maximum number of probes chosen that way; more are chosen by radix */
 #define STARTS_THREADS 1024u
 #define OTHER_CLASS 0x80000000u /* in a rank: the list is not among the query's nearest */
-
-/* Shared memory of the coarse kernel. */
-template <uint32_t ACROSS, uint32_t M, uint32_t N, uint32_t DEPTH>
-struct CoarseTile
-{
-	static const uint32_t lists = ACROSS * M;
-	static const uint32_t queries = THREADS / ACROSS * N;
-	static const uint32_t pad = M > 1 ? 4 : 1;
-	float centroids[DEPTH][lists + pad];
-	float vectors[DEPTH][queries + pad];
-};
-
-/*
- * Elements [from, from + DEPTH) of a tile's rows, loaded by all threads: the
- * next ones are prefetched to registers while the current ones are processed.
- */
-template <uint32_t DEPTH, uint32_t WIDTH>
-struct Columns
-{
-	static const uint32_t each = DEPTH * WIDTH / THREADS;
-	float next[each];
-
-	__device__ inline void
-	ask(const float *rows, size_t stride, uint32_t count, uint32_t dims, uint32_t from)
-	{
-#pragma unroll
-		for (uint32_t j = 0; j < each; j++)
-		{
-			uint32_t i = threadIdx.x + j * THREADS;
-			uint32_t row = i / DEPTH,
-					 element = from + i % DEPTH;
-
-			next[j] = row < count && element < dims ? __ldg(rows + row * stride + element) : 0.0f;
-		}
-	}
-
-	template <uint32_t STRIDE>
-	__device__ inline void
-	put(float (*to)[STRIDE]) const
-	{
-#pragma unroll
-		for (uint32_t j = 0; j < each; j++)
-		{
-			uint32_t i = threadIdx.x + j * THREADS;
-
-			to[i % DEPTH][i / DEPTH] = next[j];
-		}
-	}
-};
-
-template <uint32_t ACROSS, uint32_t M, uint32_t N, uint32_t DEPTH>
-__global__ void __launch_bounds__(THREADS)
-	lists_coarse_kernel(const ListsView lists, const ListsPart part)
-{
-	typedef CoarseTile<ACROSS, M, N, DEPTH> Tile;
-	__shared__ Tile tile;
-	uint32_t dims = lists.shape.dims;
-	uint32_t list = blockIdx.x * Tile::lists,
-			 query = blockIdx.y * Tile::queries;
-	uint32_t x = threadIdx.x % ACROSS * M,
-			 y = threadIdx.x / ACROSS * N;
-	const float *centroids = lists.centroids + (size_t) list * dims,
-				*vectors = part.vectors + (size_t) query * part.vector_stride;
-	float sums[M][N] = {};
-	Columns<DEPTH, Tile::lists> of_lists;
-	Columns<DEPTH, Tile::queries> of_queries;
-
-	of_lists.ask(centroids, dims, lists.lists - list, dims, 0);
-	of_queries.ask(vectors, part.vector_stride, part.queries - query, dims, 0);
-	for (uint32_t from = 0; from < dims; from += DEPTH)
-	{
-		uint32_t depth = dims - from < DEPTH ? dims - from : DEPTH;
-
-		of_lists.put(tile.centroids);
-		of_queries.put(tile.vectors);
-		__syncthreads();
-		of_lists.ask(centroids, dims, lists.lists - list, dims, from + DEPTH);
-		of_queries.ask(vectors, part.vector_stride, part.queries - query, dims, from + DEPTH);
-		/*
-		 * in small tiles, warps whose query does not exist have nothing to add
-		 */
-		if (query + y >= part.queries)
-			depth = 0;
-#pragma unroll 4
-		for (uint32_t i = 0; i < depth; i++)
-		{
-			float a[M],
-				b[N];
-
-#pragma unroll
-			for (uint32_t m = 0; m < M; m++)
-				a[m] = tile.centroids[i][x + m];
-#pragma unroll
-			for (uint32_t n = 0; n < N; n++)
-				b[n] = tile.vectors[i][y + n];
-#pragma unroll
-			for (uint32_t m = 0; m < M; m++)
-#pragma unroll
-				for (uint32_t n = 0; n < N; n++)
-					sums[m][n] = fmaf(b[n], a[m], sums[m][n]);
-		}
-		__syncthreads();
-	}
-#pragma unroll
-	for (uint32_t n = 0; n < N; n++)
-#pragma unroll
-		for (uint32_t m = 0; m < M; m++)
-			if (list + x + m < lists.lists && query + y + n < part.queries)
-				part.values[(size_t) (query + y + n) * lists.lists + list + x + m] =
-					lists.half_norms[list + x + m] - sums[m][n];
-}
 
 /* ---- the nearest lists ---- */
 
@@ -155,20 +36,240 @@ struct ChooseShared
 	SelectShared select;
 	uint32_t found;
 	Key least[THREADS / WARP];
-	uint32_t nearest;
-	uint32_t blocks;
+	uint32_t nearest; /* of the chosen lists; the key of the greatest upper end */
+	uint32_t blocks;  /* of lists; by intervals: how many lists are certain */
 };
 
-/* The key of a list's coarse value. */
+/* The key of a list's value in single precision. */
 __device__ static inline Key
-value_key(const ListsView &lists, const float *values, uint32_t list)
+key_of_value(const ListsView &lists, uint32_t list, float single)
 {
-	double value = values[list];
+	double value = single;
 
 	if (lists.shape.metric == METRIC_IP)
 		value -= lists.half_norms[list];
 	return key_of(value);
 }
+
+__device__ static inline Key
+value_key(const ListsView &lists, const float *values, uint32_t list)
+{
+	return key_of_value(lists, list, values[list]);
+}
+
+/* Sort n lists by their keys. All threads; ends with a barrier. */
+__device__ static inline void
+sort_lists(const Entries &entries, uint32_t n)
+{
+	block_fill(entries, n, power_of_two(n));
+	__syncthreads();
+	block_sort(entries, power_of_two(n));
+}
+
+/* The value of a list in single precision, as the host computes it. */
+__device__ static inline float
+single_value(const ListsView &lists, const float *vector, uint32_t list)
+{
+	uint32_t dims = lists.shape.dims;
+	const float *centroid = lists.centroids + (size_t) list * dims;
+	float sum = 0;
+
+	if (dims % 4 == 0)
+	{
+#pragma unroll 8
+		for (uint32_t i = 0; i < dims; i += 4)
+		{
+			float4 some = __ldg((const float4 *) (centroid + i));
+
+			sum = fmaf(vector[i], some.x, sum);
+			sum = fmaf(vector[i + 1], some.y, sum);
+			sum = fmaf(vector[i + 2], some.z, sum);
+			sum = fmaf(vector[i + 3], some.w, sum);
+		}
+		return lists.half_norms[list] - sum;
+	}
+#pragma unroll 8
+	for (uint32_t i = 0; i < dims; i++)
+		sum = fmaf(vector[i], __ldg(centroid + i), sum);
+	return lists.half_norms[list] - sum;
+}
+
+/* ---- by error intervals ---- */
+
+/* The lower end of a list's interval; minus infinity if it is undefined. */
+__device__ static inline float
+low_of(float value)
+{
+	return fabsf(value) < HUGE_VALF ? value : -HUGE_VALF;
+}
+
+/* A list's interval as a key: of its lower end, then of the list. */
+__device__ static inline Key
+interval_key(float low, uint32_t list)
+{
+	return (Key) fast_key(low) << 32 | list;
+}
+
+/* The upper end of the interval of a list that begins at `low`. */
+__device__ static inline float
+high_of(const ListsProducts &products, const RowSpan &row, uint32_t list, float low)
+{
+	ListSpan span = products.lists.spans[list];
+	float wide = fmaf(row.error, span.length, row.slack);
+	float high = low + 1.001f * fmaf(span.high - span.low, row.scale, 2 * wide);
+
+	return fabsf(high) < HUGE_VALF ? high : HUGE_VALF;
+}
+
+/*
+ * An upper bound of the value of rank `probes`: of the 256 threads' lists those
+ * with the least lower end have `probes` upper ends up to it. All threads.
+ */
+__device__ static inline float
+limit_of_classes(const ListsView &lists, const ListsProducts &products, const RowSpan &row,
+				 const float *values, uint32_t probes, ChooseShared *shared)
+{
+	float least = HUGE_VALF,
+		  high = HUGE_VALF;
+	uint32_t of = NO_SLOT;
+	SelectedKey limit;
+
+#pragma unroll 4
+	for (uint32_t list = threadIdx.x; list < lists.lists; list += THREADS)
+	{
+		float low = low_of(values[list]);
+
+		if (low < least)
+		{
+			least = low;
+			of = list;
+		}
+	}
+	if (of != NO_SLOT)
+		high = high_of(products, row, of, least);
+	limit = block_select<true>(THREADS, probes, 32, &shared->select, [&](uint32_t, Key *key) {
+		*key = interval_key(high, 0);
+		return true;
+	});
+	return distance_of_key((uint32_t) (limit.key >> 32));
+}
+
+/*
+ * Of n sorted intervals, pass the lists on to `chosen` that are certainly among
+ * the nearest `probes`, in order, and write those to shared->number whose
+ * intervals reach the border: shared->found of them. Returns the number passed
+ * on. All threads; ends with a barrier.
+ *
+ * Certain is a list whose upper end is below the lower end of rank probes + 1:
+ * fewer than `probes` others can be nearer. A list that begins above the upper
+ * ends of `probes` others is not among the nearest.
+ */
+__device__ static inline uint32_t
+part_at_border(const ListsProducts &products, const RowSpan &row, uint32_t n, uint32_t probes,
+			   ListsPair *chosen, ChooseShared *shared)
+{
+	uint32_t next = n > probes ? (uint32_t) (shared->key[probes] >> 32) : UINT32_MAX;
+	uint32_t before = (1u << threadIdx.x % WARP) - 1;
+	uint32_t sure = 0,
+			 open = 0;
+
+	if (threadIdx.x == 0)
+		shared->nearest = 0;
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < n; i += THREADS)
+	{
+		Key own = shared->key[i];
+		float low = distance_of_key((uint32_t) (own >> 32));
+		uint32_t high = fast_key(high_of(products, row, (uint32_t) own, low));
+
+		shared->number[i] = high;
+		if (i < probes)
+			(void) atomicMax(&shared->nearest, high);
+	}
+	__syncthreads();
+	/* one warp, whose upper ends make room for the lists at the border */
+	for (uint32_t i = threadIdx.x; i / WARP * WARP < n && threadIdx.x < WARP; i += WARP)
+	{
+		Key own = i < n ? shared->key[i] : 0;
+		bool is_sure = i < probes && i < n && shared->number[i] < next,
+			 is_open = i < n && !is_sure && (uint32_t) (own >> 32) <= shared->nearest;
+		uint32_t all_sure = __ballot_sync(FULL_WARP, is_sure),
+				 all_open = __ballot_sync(FULL_WARP, is_open);
+
+		if (is_sure)
+			chosen[sure + __popc(all_sure & before)].number = (uint32_t) own;
+		__syncwarp(); /* the place may be one that another lane has read */
+		if (is_open)
+			shared->number[open + __popc(all_open & before)] = (uint32_t) own;
+		sure += __popc(all_sure);
+		open += __popc(all_open);
+	}
+	if (threadIdx.x == 0)
+	{
+		shared->blocks = sure;
+		shared->found = open;
+	}
+	__syncthreads();
+	return shared->blocks;
+}
+
+/*
+ * Choose a query's nearest lists by error intervals of their values; values in
+ * single precision decide among lists at the border. Returns false if there are
+ * too many of them.
+ */
+__device__ static inline bool
+choose_by_intervals(const ListsView &lists, const ListsProducts &products, const float *values,
+					const float *vector, uint32_t probes, ListsPair *chosen,
+					ChooseShared *shared)
+{
+	Entries entries = {shared->key, shared->number};
+	RowSpan row = products.spans[blockIdx.x];
+	float limit;
+	uint32_t n,
+		sure;
+
+	if (probes == 0)
+		return true;
+	if (threadIdx.x == 0)
+		shared->found = 0;
+	limit = limit_of_classes(lists, products, row, values, probes, shared);
+	__syncthreads();
+#pragma unroll 4
+	for (uint32_t list = threadIdx.x; list < lists.lists; list += THREADS)
+	{
+		float low = low_of(values[list]);
+
+		if (low <= limit)
+		{
+			uint32_t place = atomicAdd(&shared->found, 1u);
+
+			if (place < MAX_SORTED)
+			{
+				shared->key[place] = interval_key(low, list);
+				shared->number[place] = list;
+			}
+		}
+	}
+	__syncthreads();
+	n = shared->found;
+	__syncthreads();
+	if (n > MAX_SORTED)
+		return false;
+	sort_lists(entries, n);
+	sure = part_at_border(products, row, n, probes, chosen, shared);
+	n = shared->found;
+	for (uint32_t i = threadIdx.x; i < n; i += THREADS)
+		entries.key[i] = key_of_value(lists, shared->number[i],
+									  single_value(lists, vector, shared->number[i]));
+	sort_lists(entries, n);
+	for (uint32_t i = threadIdx.x; sure + i < probes; i += THREADS)
+		chosen[sure + i].number = entries.slot[i];
+	__syncthreads();
+	return true;
+}
+
+/* ---- by values ---- */
 
 /*
  * Choose a query's nearest lists by sorting the lists that are not above the
@@ -220,9 +321,7 @@ choose_by_classes(const ListsView &lists, const float *values, uint32_t probes, 
 		__syncthreads();
 		return false;
 	}
-	block_fill(entries, shared->found, power_of_two(shared->found));
-	__syncthreads();
-	block_sort(entries, power_of_two(shared->found));
+	sort_lists(entries, shared->found);
 	for (uint32_t i = threadIdx.x; i < probes; i += THREADS)
 		chosen[i].number = entries.slot[i];
 	__syncthreads();
@@ -346,12 +445,19 @@ base_of(const ListsView &lists, const float *vector, uint32_t list, bool active)
 						: -lanes_sum<TERM_PRODUCT>(vector, centroid, dims, active));
 }
 
-__global__ void __launch_bounds__(THREADS)
-	lists_choose_kernel(const ListsView lists, const ListsPart part)
+/*
+ * A small batch waits for what its few blocks do one after the other, so the
+ * instance without products has none of their code. That with them is limited
+ * to the registers of six blocks an SM.
+ */
+template <bool PRODUCTS>
+__global__ void __launch_bounds__(THREADS, PRODUCTS ? 6 : 0)
+	lists_choose_kernel(const ListsView lists, const ListsPart part, const ListsProducts products)
 {
 	__shared__ ChooseShared shared;
 	__shared__ float vector[ENGINE_MAX_LIST_DIMS];
-	const float *values = part.values + (size_t) blockIdx.x * lists.lists;
+	float *values =
+		part.values + (size_t) blockIdx.x * (PRODUCTS ? products.value_stride : lists.lists);
 	size_t first = (size_t) blockIdx.x * part.max_list_probes;
 	ListsPair *chosen = part.probes + first;
 	uint32_t *ranks = part.ranks + first;
@@ -359,11 +465,20 @@ __global__ void __launch_bounds__(THREADS)
 	uint32_t probes = query->probes;
 	bool scanned = query->choice != LISTS_ALL; /* if not, lists_answer.cu reads all codes */
 	uint32_t places;
-	bool sorted;
+	bool sorted = false;
 
 	for (uint32_t i = threadIdx.x; i < lists.shape.dims; i += THREADS)
 		vector[i] = part.vectors[(size_t) blockIdx.x * part.vector_stride + i];
-	sorted = choose_by_classes(lists, values, probes, chosen, &shared);
+	if (PRODUCTS)
+		sorted = choose_by_intervals(lists, products, values, vector, probes, chosen, &shared);
+	if (PRODUCTS && !sorted)
+	{
+		for (uint32_t list = threadIdx.x; list < lists.lists; list += THREADS)
+			values[list] = single_value(lists, vector, list);
+		__syncthreads();
+	}
+	if (!sorted)
+		sorted = choose_by_classes(lists, values, probes, chosen, &shared);
 	if (!sorted)
 		choose_by_digits(lists, values, probes, chosen, &shared);
 	__syncthreads();
@@ -498,48 +613,20 @@ __global__ void __launch_bounds__(THREADS)
 		query, part.probes[i].base};
 }
 
-/* Launch the coarse kernel with one tile size. */
-template <uint32_t ACROSS, uint32_t M, uint32_t N, uint32_t DEPTH>
-static void
-launch_coarse(const ListsView &lists, const ListsPart &part, cudaStream_t stream)
-{
-	typedef CoarseTile<ACROSS, M, N, DEPTH> Tile;
-
-	LAUNCH((lists_coarse_kernel<ACROSS, M, N, DEPTH>),
-		   dim3((lists.lists + Tile::lists - 1) / Tile::lists,
-				(part.queries + Tile::queries - 1) / Tile::queries),
-		   THREADS, 0, stream, lists, part);
-}
-
-/* Number of blocks with the largest tiles. */
-static uint32_t
-large_tiles(const ListsView &lists, const ListsPart &part)
-{
-	typedef CoarseTile<16, 8, 4, 16> Tile;
-
-	return (lists.lists + Tile::lists - 1) / Tile::lists *
-		   ((part.queries + Tile::queries - 1) / Tile::queries);
-}
-
 cudaError_t
 lists_probe_launch(const ListsStep *step)
 {
 	const ListsView &lists = step->launch->lists;
 	const ListsPart &part = step->part;
 	cudaStream_t stream = step->launch->stream;
+	auto choose = step->products.used ? lists_choose_kernel<true> : lists_choose_kernel<false>;
 	size_t bytes = (2 * (size_t) lists.lists + LISTS_MAX_PHASES) * sizeof(uint32_t);
 	cudaError_t error =
 		part.direct ? cudaSuccess : cudaMemsetAsync(part.counts, 0, bytes, stream);
 
 	if (error != cudaSuccess)
 		return error;
-	if (part.queries <= FEW_QUERIES)
-		launch_coarse<32, 1, 1, 128>(lists, part, stream);
-	else if (large_tiles(lists, part) * 2 <= step->launch->processors)
-		launch_coarse<16, 2, 2, 64>(lists, part, stream);
-	else
-		launch_coarse<16, 8, 4, 16>(lists, part, stream);
-	LAUNCH(lists_choose_kernel, part.queries, THREADS, 0, stream, lists, part);
+	LAUNCH(choose, part.queries, THREADS, 0, stream, lists, part, step->products);
 	if (part.direct)
 		return cudaGetLastError();
 	LAUNCH(lists_starts_kernel, part.phases + 1, STARTS_THREADS, 0, stream, lists, part);

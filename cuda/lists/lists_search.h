@@ -24,6 +24,7 @@ struct ListsLaunch
 	MirrorView mirror;
 	BatchView batch; /* queries have probes and rerank; heads and results may be pinned memory */
 	ListsView lists;
+	ListHalves halves; /* of the lists' centroids, in half precision */
 	uint32_t queries;
 	uint32_t max_k;		 /* at most LISTS_MAX_K */
 	uint32_t max_probes; /* at most lists.lists */
@@ -31,6 +32,8 @@ struct ListsLaunch
 	bool rows_on_host;	 /* some rows are in host memory, so few are measured to derive a limit */
 	PendingLists pending; /* keys NULL: the search scans the pending rows itself */
 	size_t state_bytes;	 /* of batch.state: a launch processes its queries in parts that fit */
+	uint32_t products_queries; /* from how many queries on tensor cores choose lists; 0: default */
+	uint32_t stages;	 /* of ListsLimits */
 	uint32_t processors;
 	cudaStream_t stream;
 };

@@ -193,7 +193,7 @@ kth_found(const ListsFound *found, uint32_t n, uint32_t k, bool by_bound, Select
 									 return rank < HUGE_VALF;
 								 })
 				  .key;
-	float limit = float_of_key((uint32_t) (key >> 32));
+	float limit = distance_of_key((uint32_t) (key >> 32));
 
 	return limit < HUGE_VALF ? limit : HUGE_VALF;
 }

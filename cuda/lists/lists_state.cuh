@@ -16,6 +16,8 @@
 #define LISTS_MAX_PHASES 7u /* slots are below 2^31, so blocks below 2^26 */
 #define FIRST_BLOCKS_LOG 4u	 /* log2 of the blocks of a list that the first phase scans (16), and of
 							  * the growth per phase */
+#define MAX_NEAR 128u /* maximum number of probes that are chosen by least values of classes; more
+					   * are chosen by radix */
 #define FIRST_PLACES 64u /* rows of the nearest lists to scan in the first phase, unless 4 x `need`
 						  * is more */
 #define LIST_WARPS 8u		 /* per block of scans */
@@ -160,25 +162,44 @@ first_places(uint32_t room, uint32_t need)
 	return places < room / 2 ? places : room / 2;
 }
 
+struct RowSpan; /* lists_halves.cuh */
+
+/*
+ * What kernels need beside a part to choose lists by tensor cores: if used, the
+ * part's values are lower ends of error intervals. An argument of its own, so
+ * that kernels of other searches are compiled as if there were none.
+ */
+struct ListsProducts
+{
+	bool used;
+	uint32_t value_stride; /* of a query's values, in floats: a multiple of four */
+	ListHalves lists;
+	__half *halves; /* queries x lists.pitch */
+	RowSpan *spans; /* queries */
+};
+
 /* Arguments of the launches for one part. */
 struct ListsStep
 {
 	const ListsLaunch *launch;
 	ListsPart part;
+	ListsProducts products;
 };
 
 /*
  * The part of a launch that begins with query `first`: as many queries as the
  * state holds. False: it does not even hold one.
  */
-extern bool lists_take_part(const ListsLaunch *launch, uint32_t first, ListsPart *part);
+extern bool lists_take_part(const ListsLaunch *launch, uint32_t first, ListsStep *step);
 
 extern cudaError_t lists_prepare_launch(const ListsStep *step);
+extern cudaError_t lists_coarse_launch(const ListsStep *step);
 extern cudaError_t lists_probe_launch(const ListsStep *step);
 extern cudaError_t lists_scan_launch(const ListsStep *step);
 extern cudaError_t lists_limit_launch(const ListsStep *step, bool last);
 extern cudaError_t lists_answer_launch(const ListsStep *step);
 extern cudaError_t lists_prepare_allow(const cudaDeviceProp *device);
+extern cudaError_t lists_coarse_allow(const cudaDeviceProp *device);
 extern cudaError_t lists_scan_allow(const cudaDeviceProp *device);
 extern cudaError_t lists_answer_allow(const cudaDeviceProp *device);
 
@@ -190,13 +211,6 @@ __device__ static inline float
 not_below_of(double x)
 {
 	return nextafterf((float) x, HUGE_VALF);
-}
-
-/* The inverse of fast_key(). */
-__device__ static inline float
-float_of_key(uint32_t key)
-{
-	return __uint_as_float(key >> 31 ? key & 0x7FFFFFFFu : ~key);
 }
 
 #endif /* GPUANN_CUDA_LISTS_STATE_CUH */

@@ -10,6 +10,7 @@
 #ifndef GPUANN_CUDA_LISTS_VIEW_H
 #define GPUANN_CUDA_LISTS_VIEW_H
 
+#include <cuda_fp16.h>
 #include <stdint.h>
 
 extern "C"
@@ -18,6 +19,20 @@ extern "C"
 }
 
 #define LIST_PLACES 32u
+
+struct ListSpan;
+
+/*
+ * Centroids in half precision, by which tensor cores multiply them
+ * (lists_halves.cuh). Written by lists_make_halves(), of lists_halves_bytes().
+ */
+struct ListHalves
+{
+	float *mean;		/* dims: the centroids' mean */
+	__half *elements;	/* lists x pitch: shifted by the mean and scaled; zeros behind dims */
+	ListSpan *spans;	/* lists */
+	uint32_t pitch;		/* elements from one centroid to the next */
+};
 
 /*
  * Lists as one batch sees them. All pointers are device memory. Passed to

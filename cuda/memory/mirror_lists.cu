@@ -100,6 +100,12 @@ norms_bytes(const CudaLists *lists)
 }
 
 static size_t
+halves_bytes(const CudaLists *lists)
+{
+	return round_up(lists_halves_bytes(lists->count, lists->shape.dims), FIXED_ALIGNMENT);
+}
+
+static size_t
 probed_bytes(const CudaLists *lists)
 {
 	return round_up(lists->count * sizeof(uint64_t), FIXED_ALIGNMENT);
@@ -108,7 +114,7 @@ probed_bytes(const CudaLists *lists)
 uint64_t
 lists_fixed_bytes(const CudaLists *lists)
 {
-	return floats_bytes(lists) + norms_bytes(lists) + probed_bytes(lists) +
+	return floats_bytes(lists) + norms_bytes(lists) + halves_bytes(lists) + probed_bytes(lists) +
 		   (uint64_t) lists_rotations(&lists->shape) * lists->shape.dims * sizeof(uint32_t);
 }
 
@@ -139,7 +145,8 @@ lists_view(const CudaMirror *mirror)
 	view.centroids = (const float *) fixed;
 	view.codebook = view.centroids + (size_t) lists->count * lists->shape.dims;
 	view.half_norms = (const float *) (fixed + floats_bytes(lists));
-	view.probed = (unsigned long long *) (fixed + floats_bytes(lists) + norms_bytes(lists));
+	view.probed = (unsigned long long *) (fixed + floats_bytes(lists) + norms_bytes(lists) +
+										  halves_bytes(lists));
 	view.rotation = (const uint32_t *) ((const unsigned char *) view.probed + probed_bytes(lists));
 	view.first = (const uint32_t *) lists->directory[lists->side].base;
 	view.blocks = view.first + lists->count + 1;
@@ -147,6 +154,16 @@ lists_view(const CudaMirror *mirror)
 	view.longest = lists->longest;
 	view.all_blocks = lists->all_blocks;
 	return view;
+}
+
+ListHalves
+lists_halves(const CudaMirror *mirror)
+{
+	const CudaLists *lists = mirror->lists;
+
+	return lists_halves_at((unsigned char *) lists->fixed.base + floats_bytes(lists) +
+							   norms_bytes(lists),
+						   lists->count, lists->shape.dims);
 }
 
 bool

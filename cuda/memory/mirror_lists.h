@@ -87,8 +87,9 @@ extern uint64_t lists_fixed_bytes(const CudaLists *lists);
 /* Enlarge `where`. False: out of memory. */
 extern bool lists_grow_host(CudaMirror *mirror, uint32_t slots);
 
-/* Kernel argument for batches that start now. */
+/* Kernel arguments for batches that start now. */
 extern ListsView lists_view(const CudaMirror *mirror);
+extern ListHalves lists_halves(const CudaMirror *mirror);
 /*
  * Clear the counts of probes, or copy them to `counts` (one per list). Both
  * wait for a stream of their own, not for batches or jobs. False: the device

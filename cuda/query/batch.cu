@@ -553,12 +553,14 @@ launch_lists(const CudaEngine *engine, const BatchStream *bstream, const BatchFi
 	launch.mirror = mirror_view(bstream->mirror);
 	launch.batch = pinned_view(bstream);
 	launch.lists = lists_view(bstream->mirror);
+	launch.halves = lists_halves(bstream->mirror);
 	launch.queries = bstream->ntasks;
 	launch.max_k = fill->max_k;
 	launch.max_probes = at_most(fill->max_probes, launch.lists.lists);
 	launch.rows_on_host = bstream->mirror->host_rows;
 	launch.max_rerank = fill->max_rerank;
 	launch.state_bytes = STATE_ROOM;
+	launch.stages = engine->device.lists_limits.stages;
 	launch.processors = (uint32_t) engine->device.properties.multiProcessorCount;
 	launch.stream = bstream->stream;
 	if (pending_apart(bstream, fill))

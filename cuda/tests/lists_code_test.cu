@@ -245,9 +245,8 @@ assigns(const std::vector<float> &made, const std::vector<float> &centroids, uin
 	OnDevice<unsigned char> scratch(lists_assign_bytes(lists, dims, count));
 	std::vector<uint32_t> wanted(count);
 	std::vector<double> wanted_distances(count);
-	ListsAssign assign = {both.on_device.at, both.half_norms.at, lists,
-						  dims,				 rows.at,			 count,
-						  nearest.at,		 distances.at,		 scratch.at,
+	ListsAssign assign = {both.on_device.at, lists,		dims,		  rows.at,
+						  count,			 nearest.at, distances.at, scratch.at,
 						  &limits,			 stream};
 	std::vector<uint32_t> got;
 	std::vector<double> got_distances;

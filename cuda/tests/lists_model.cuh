@@ -14,6 +14,7 @@
 
 #include "cuda/tests/halves.h"
 #include "cuda/tests/testing.cuh"
+#include "cuda/lists/lists_code.h"
 #include "cuda/lists/lists_estimate.cuh"
 
 extern "C"
@@ -78,6 +79,7 @@ struct Data
 	std::vector<unsigned char> codes;	   /* rows x code_bytes */
 	MirrorView mirror;
 	ListsView view;
+	ListHalves halves;
 	std::vector<void *> memory;
 };
 
@@ -280,6 +282,7 @@ lay_out_lists(Data *data)
 		blocks,
 		memory,
 		rotation(2 * data->dims);
+	cudaStream_t stream;
 
 	view->shape = data->shape;
 	view->lists = data->lists;
@@ -316,6 +319,13 @@ lay_out_lists(Data *data)
 		rotation_make(data->shape.seed + i, data->dims, &rotation[i * data->dims]);
 	view->centroids = keep(data, data->centroids);
 	view->half_norms = keep(data, data->half_norms);
+	data->memory.push_back(to_device(
+		std::vector<unsigned char>(lists_halves_bytes(data->lists, data->dims))));
+	data->halves = lists_halves_at(data->memory.back(), data->lists, data->dims);
+	must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+	must(lists_make_halves(view, &data->halves, stream), "lists_make_halves");
+	must(cudaStreamSynchronize(stream), "halves");
+	must(cudaStreamDestroy(stream), "stream");
 	view->codebook = keep(data, data->codebook);
 	view->rotation = keep(data, rotation);
 	view->first = keep(data, first);

@@ -16,6 +16,7 @@
 #include "cuda/tests/lists_model.cuh"
 
 static cudaStream_t stream;
+static uint32_t searches; /* made so far; two of three choose lists by tensor cores, if they can */
 
 /* ---- queries ---- */
 
@@ -127,8 +128,11 @@ search(const Data &data, const std::vector<Asked> &asked, uint32_t parts, bool h
 
 	launch->mirror = data.mirror;
 	launch->lists = data.view;
+	launch->halves = data.halves;
 	launch->queries = (uint32_t) asked.size();
 	launch->processors = 5;
+	launch->stages = 2;
+	launch->products_queries = searches++ % 3 < 2 ? 1 : UINT32_MAX;
 	launch->stream = stream;
 	for (const Asked &query : asked)
 	{
@@ -212,7 +216,7 @@ is_answered(const Data &data, const Asked &asked, const TestBatch &batch, uint32
 
 static void
 compare_answers(const Data &data, const char *what, uint32_t queries, uint32_t parts,
-				uint32_t most_k, bool handed = false)
+				uint32_t most_k, bool handed = false, uint32_t most_probes = UINT32_MAX)
 {
 	std::vector<Asked> asked;
 	TestBatch batch;
@@ -222,7 +226,10 @@ compare_answers(const Data &data, const char *what, uint32_t queries, uint32_t p
 			 first = queries > 1 ? 0 : random_below(56);
 
 	for (uint32_t i = 0; i < queries; i++)
+	{
 		asked.push_back(make_query(data, first + i, most_k));
+		asked[i].device.probes = std::min(asked[i].device.probes, most_probes);
+	}
 	batch = search(data, asked, parts, handed);
 	for (uint32_t i = 0; i < queries; i++)
 		equal += is_answered(data, asked[i], batch, i, why, sizeof(why));
@@ -290,7 +297,7 @@ compare_estimates(const Data &data, const char *what)
 	part.vectors = to_device(std::vector<float>(part.vector_stride));
 	for (uint32_t list = 0; list < data.lists; list++)
 		bases.push_back(base_of_list(data, asked[0], list));
-	ListsStep step = {&launch, part};
+	ListsStep step = {&launch, part, {}};
 	float *device_bases = to_device(bases),
 		  *device_out = to_device(out);
 
@@ -405,6 +412,27 @@ compare_hard(const Kind &kind, Metric metric)
 	snprintf(what, sizeof(what), "%s, more lists than rows", kind.name);
 	compare_answers(data, what, 30, 2, 100);
 	drop_data(&data);
+}
+
+/*
+ * So many lists near the border that a block sorts them by a network, and more
+ * than it has room for.
+ */
+static void
+compare_border(Metric metric)
+{
+	for (Rows look : {ROWS_EQUAL, ROWS_FEW})
+		for (uint32_t lists : {700, 1300})
+		{
+			Data data = make_data(shape_of(kinds[0], metric), ELEMENT_FLOAT, 300, lists, look);
+			char what[200];
+
+			snprintf(what, sizeof(what), "%u lists, %s centroids", lists,
+					 look == ROWS_EQUAL ? "equal" : "some equal");
+			for (uint32_t i = 0; i < 2; i++)
+				compare_answers(data, what, 12, 12, 100, false, 120);
+			drop_data(&data);
+		}
 }
 
 /* ---- at random ---- */
@@ -527,6 +555,8 @@ compare_all()
 	compare_hard(kinds[2], METRIC_L2);
 	compare_hard(kinds[4], METRIC_IP);
 	compare_hard(kinds[7], METRIC_COSINE);
+	for (Metric metric : {METRIC_L2, METRIC_IP, METRIC_COSINE})
+		compare_border(metric);
 }
 
 int

@@ -328,7 +328,7 @@ server_round(Bench *bench, uint32_t slot, uint32_t k, const float *vector)
 	memcpy(payload->vector, vector, payload->query.vector_bytes);
 	generation = request_post(bench->area, word);
 	while (request_look(value = atomic_load(word), generation) == LOOK_PENDING)
-		if (!word_watch(&watch, word, value))
+		if (!word_watch(&watch, word, value, 1))
 			request_sleep(word, value, payload, AREA_WAIT_MS);
 	if (payload->status != ENGINE_OK || payload->count != k)
 		die("the server did not answer");

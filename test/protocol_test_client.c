@@ -226,7 +226,7 @@ client_wait(Client *client, int64_t timeout_us, Answer *answer)
 			(void) request_leave(word);
 			return OUTCOME_TIMEOUT;
 		}
-		if (client->watches && word_watch(&client->watch, word, value))
+		if (client->watches && word_watch(&client->watch, word, value, 1))
 			continue;
 		errno = 0;
 		request_sleep(word, value, area_payload(client->area, client->slot),

@@ -222,7 +222,8 @@ shmem_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_
 	static WordWatch watches[2];	/* spinning succeeds more often for single requests than for
 									 * channels */
 	WordWatch  *watch = &watches[asleep == NULL];
-	bool		differs = word_watch(watch, word, value);
+	uint32		asking = atomic_load_explicit(&gpuann_area->asking, memory_order_relaxed);
+	bool		differs = word_watch(watch, word, value, asking);
 
 	if (differs)
 		return true;

@@ -87,7 +87,7 @@
 #include "server/steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
-#define PROTOCOL_VERSION	17
+#define PROTOCOL_VERSION	18
 
 #define PAYLOAD_RESULTS		1024	/* results that fit into a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
@@ -577,6 +577,7 @@ typedef struct AreaHeader
 	_Atomic uint64_t host_rows_limit;	/* limit of host memory for vectors that do not fit into the
 										 * device; 0: none are kept there */
 	_Atomic uint64_t host_rows_used;
+	_Atomic uint32_t asking;	/* slots that had a request in the last second */
 	char		engine[16];		/* written before SERVER_READY */
 	char		device[96];
 	char		last_error[256];	/* written by server or launcher */

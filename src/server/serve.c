@@ -79,6 +79,7 @@ serve_spin(Server *server, uint32_t seen, bool in_flight, bool short_job)
 	int64_t		until =
 		now + (in_flight || short_job ? server->spin_in_flight_us : server->spin_us);
 	int64_t		next_poll = now + POLL_US;
+	int			idle_us;
 
 	do
 	{
@@ -99,9 +100,9 @@ serve_spin(Server *server, uint32_t seen, bool in_flight, bool short_job)
 		__builtin_ia32_pause();
 #endif
 	} while ((now = monotonic_us()) < until);
-	return is_idle(server) && spin_idle_us(server->usual_gap_us) > server->spin_us &&
-		yield_until_changed(doorbell, seen,
-							spin_idle_us(server->usual_gap_us) - server->spin_us);
+	idle_us = spin_idle_us(server->usual_gap_us, server->processors, server->asking);
+	return is_idle(server) && idle_us > server->spin_us &&
+		yield_until_changed(doorbell, seen, idle_us - server->spin_us);
 }
 
 /*
@@ -133,6 +134,19 @@ serve_sleep(Server *server, uint32_t seen)
 }
 
 /*
+ * Publish how many clients have asked in the last second: who waits for an
+ * answer does not keep a processor from others (spin_wait.h).
+ */
+static void
+asking_publish(Server *server, int64_t now)
+{
+	server->asking = 0;
+	for (uint32_t i = 0; i < server->layout.slots; i++)
+		server->asking += now - server->tickets[i].posted_us < MAINTENANCE_US;
+	atomic_store_explicit(&server->area->asking, server->asking, memory_order_relaxed);
+}
+
+/*
  * Maintenance, once a second: reclaim slots and channels of dead processes,
  * drop mirrors that nobody can name, publish figures and counts, run the
  * watchdog.
@@ -150,6 +164,7 @@ serve_maintenance(Server *server)
 	held_sweep(server);
 	sets_sweep(server);
 	memory_publish(server);
+	asking_publish(server, now);
 	list_counts_round(server);
 	(void) queries_poll(server);
 	watchdog_check(server);

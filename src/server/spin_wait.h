@@ -13,7 +13,8 @@
  *
  * On an idle processor a wake-up takes longer than a GPU's answer, so there the
  * wait follows what is waited for: it lasts up to twice the usual time, if that
- * is short. The server waits for the next request in the same way.
+ * is short. The server waits for the next request in the same way. Not where
+ * more clients ask than there are processors, of which each has other work.
  */
 #ifndef GPUANN_SERVER_SPIN_WAIT_H
 #define GPUANN_SERVER_SPIN_WAIT_H
@@ -70,14 +71,16 @@ spin_learn(int *usual_us, int64_t us)
 }
 
 /*
- * How long yields are free on an idle processor: twice what a wait usually
- * takes, unless that is too long.
+ * How long yields are free on an idle processor while `asking` clients ask:
+ * twice what a wait usually takes, unless that is too long.
  */
 static inline int
-spin_idle_us(int usual_us)
+spin_idle_us(int usual_us, long processors, uint32_t asking)
 {
-	return usual_us * 2 > SPIN_WAIT_IDLE_US && usual_us * 2 <= SPIN_WAIT_IDLE_MAX ? usual_us * 2 :
-		SPIN_WAIT_IDLE_US;
+	if (processors < SPIN_WAIT_IDLE_FROM)
+		return 0;
+	return usual_us * 2 > SPIN_WAIT_IDLE_US && usual_us * 2 <= SPIN_WAIT_IDLE_MAX &&
+		asking <= processors ? usual_us * 2 : SPIN_WAIT_IDLE_US;
 }
 
 /*
@@ -157,12 +160,12 @@ word_watch_ended(WordWatch *watch)
 }
 
 /*
- * Spin on a word. Returns true if it differs from value; if not, the caller
- * sleeps, and calls word_watch_ended() when the word has changed. Spinning is
+ * Spin on a word, while `asking` clients ask. Returns true if it differs from
+ * value; if not, the caller sleeps, and calls word_watch_ended() when the word has changed. Spinning is
  * skipped with one processor.
  */
 static inline bool
-word_watch(WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
+word_watch(WordWatch *watch, const _Atomic uint32_t *word, uint32_t value, uint32_t asking)
 {
 	if (watch->processors == 0)
 		watch->processors = processors_usable();
@@ -172,8 +175,8 @@ word_watch(WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
 	watch->began_us = monotonic_us();
 	if (spin_has_credit(&watch->yields, SPIN_WAIT_RARE_YIELD) &&
 		spin_record(&watch->yields,
-					yield_until_changed(word, value, watch->processors < SPIN_WAIT_IDLE_FROM ?
-										0 : spin_idle_us(watch->usual_us))))
+					yield_until_changed(word, value,
+										spin_idle_us(watch->usual_us, watch->processors, asking))))
 	{
 		word_watch_ended(watch);
 		return true;

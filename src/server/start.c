@@ -257,6 +257,7 @@ server_ready(Server *server, const ServerOptions *options)
 	info.device[sizeof(info.device) - 1] = '\0';
 	memcpy(area->engine, info.name, sizeof(area->engine));
 	memcpy(area->device, info.device, sizeof(area->device));
+	server->processors = cpus;
 	server->spin_us = cpus >= SPIN_CPUS ? SPIN_US : 0;
 	server->spin_in_flight_us = server->spin_us > 0 ? SPIN_IN_FLIGHT_US : 0;
 	server->spin_max_in_flight = UINT32_MAX;

@@ -167,16 +167,17 @@ word_watch_ended(WordWatch *watch)
 static inline bool
 word_watch(WordWatch *watch, const _Atomic uint32_t *word, uint32_t value, uint32_t asking)
 {
+	int			idle_us;
+
 	if (watch->processors == 0)
 		watch->processors = processors_usable();
 	if (watch->processors > 1 && spin_has_credit(&watch->spins, SPIN_WAIT_RARE_SPIN) &&
 		spin_record(&watch->spins, spin_until_changed(word, value, SPIN_WAIT_US)))
 		return true;
 	watch->began_us = monotonic_us();
+	idle_us = spin_idle_us(watch->usual_us, watch->processors, asking);
 	if (spin_has_credit(&watch->yields, SPIN_WAIT_RARE_YIELD) &&
-		spin_record(&watch->yields,
-					yield_until_changed(word, value,
-										spin_idle_us(watch->usual_us, watch->processors, asking))))
+		spin_record(&watch->yields, yield_until_changed(word, value, idle_us)))
 	{
 		word_watch_ended(watch);
 		return true;

@@ -161,8 +161,8 @@ word_watch_ended(WordWatch *watch)
 
 /*
  * Spin on a word, while `asking` clients ask. Returns true if it differs from
- * value; if not, the caller sleeps, and calls word_watch_ended() when the word has changed. Spinning is
- * skipped with one processor.
+ * value; if not, the caller sleeps, and calls word_watch_ended() when the word
+ * has changed. Spinning is skipped with one processor.
  */
 static inline bool
 word_watch(WordWatch *watch, const _Atomic uint32_t *word, uint32_t value, uint32_t asking)

@@ -566,6 +566,8 @@ typedef struct AreaHeader
 
 	/* written by the server */
 	_Atomic uint32_t heartbeat; /* advanced by the watch thread, unless the process is stopped */
+	_Atomic uint32_t asking;	/* slots that had a request in the last second; read in each wait of
+								 * a client, so not beside what requests change */
 	_Atomic uint32_t doorbell __attribute__((aligned(AREA_ALIGN)));
 	_Atomic uint32_t sleeping;
 	/* not on the doorbell's cache line, which every client writes */
@@ -577,7 +579,6 @@ typedef struct AreaHeader
 	_Atomic uint64_t host_rows_limit;	/* limit of host memory for vectors that do not fit into the
 										 * device; 0: none are kept there */
 	_Atomic uint64_t host_rows_used;
-	_Atomic uint32_t asking;	/* slots that had a request in the last second */
 	char		engine[16];		/* written before SERVER_READY */
 	char		device[96];
 	char		last_error[256];	/* written by server or launcher */

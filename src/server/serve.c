@@ -100,7 +100,8 @@ serve_spin(Server *server, uint32_t seen, bool in_flight, bool short_job)
 		__builtin_ia32_pause();
 #endif
 	} while ((now = monotonic_us()) < until);
-	idle_us = spin_idle_us(server->usual_gap_us, server->processors, server->asking);
+	idle_us = spin_idle_us(server->usual_gap_us, server->processors,
+						   atomic_load_explicit(&server->area->asking, memory_order_relaxed));
 	return is_idle(server) && idle_us > server->spin_us &&
 		yield_until_changed(doorbell, seen, idle_us - server->spin_us);
 }
@@ -134,16 +135,17 @@ serve_sleep(Server *server, uint32_t seen)
 }
 
 /*
- * Publish how many clients have asked in the last second: who waits for an
- * answer does not keep a processor from others (spin_wait.h).
+ * Publish the number of clients that were active in the last second, which
+ * limits how long processes spin (spin_wait.h).
  */
 static void
 asking_publish(Server *server, int64_t now)
 {
-	server->asking = 0;
+	uint32_t	asking = 0;
+
 	for (uint32_t i = 0; i < server->layout.slots; i++)
-		server->asking += now - server->tickets[i].posted_us < MAINTENANCE_US;
-	atomic_store_explicit(&server->area->asking, server->asking, memory_order_relaxed);
+		asking += now - server->tickets[i].posted_us < MAINTENANCE_US;
+	atomic_store_explicit(&server->area->asking, asking, memory_order_relaxed);
 }
 
 /*

@@ -200,7 +200,6 @@ typedef struct Server
 	uint32_t	spin_max_in_flight;	/* ... unless more queries than this are in flight */
 	int			usual_gap_us;	/* how long it usually has nothing to do (spin_wait.h) */
 	long		processors;
-	uint32_t	asking;			/* slots that had a request in the last second */
 	uint32_t	launch_at_once;	/* submit at once while fewer queries are in flight; 0: batch as
 								 * described in batch.c */
 

@@ -34,7 +34,8 @@
 								 * is not counted ... */
 #define SPIN_WAIT_IDLE_US	40	/* ... for this long at least ... */
 #define SPIN_WAIT_IDLE_MAX	250	/* ... and at most ... */
-#define SPIN_WAIT_IDLE_FROM	8	/* ... on machines with at least this many processors */
+#define SPIN_WAIT_IDLE_FROM	8	/* ... on machines with at least this many processors: with fewer,
+								 * spinning delays the process that is waited for */
 #define SPIN_WAIT_LONG_US	1000	/* longer waits count as this long */
 #define SPIN_WAIT_CREDIT	8	/* consecutive failures before attempts become rare */
 #define SPIN_WAIT_REWARD	2	/* credit for a success, which saves a little more than a failure

@@ -18,13 +18,11 @@
 #endif
 
 #include "server/server.h"
+#include "server/spin_wait.h"
 #include "engine/processors.h"
 
 #define AREA_MAX_SLOTS	(1u << 20)
 #define AREA_MAX_CHANNELS	4096
-#define SPIN_CPUS		8		/* with fewer processors, spinning delays the process that is waited
-								 * for */
-#define SPIN_US			40
 #define SPIN_IN_FLIGHT_US 300	/* about the duration of a GPU's batch */
 #define WAKER_CPUS		16		/* with fewer processors, clients under load need all of them */
 #define WAKERS			2
@@ -258,7 +256,7 @@ server_ready(Server *server, const ServerOptions *options)
 	memcpy(area->engine, info.name, sizeof(area->engine));
 	memcpy(area->device, info.device, sizeof(area->device));
 	server->processors = cpus;
-	server->spin_us = cpus >= SPIN_CPUS ? SPIN_US : 0;
+	server->spin_us = spin_idle_us(0, cpus, 0);
 	server->spin_in_flight_us = server->spin_us > 0 ? SPIN_IN_FLIGHT_US : 0;
 	server->spin_max_in_flight = UINT32_MAX;
 	if (strcmp(info.name, "cpu") == 0)

@@ -283,7 +283,7 @@ process_watch(Server *server, const ServerOptions *options)
 	{
 		watch->server = server;
 		watch->death_fd = options->death_fd;
-		watch->hang_ms = server->hang_ms;
+		watch->hang_ms = server_hang_ms(options);
 		watch->interval_ms =
 			watch->hang_ms < 8 * AREA_HEARTBEAT_MS ? watch->hang_ms / 8 + 1 : AREA_HEARTBEAT_MS;
 		watch->signal_fd = signalfd(-1, &terminate, SFD_CLOEXEC);

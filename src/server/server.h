@@ -40,6 +40,13 @@ typedef struct ServerOptions
 	uint32_t	wakers;			/* for tests: number of waker threads; 0: by number of processors */
 } ServerOptions;
 
+/* The limit of a call into the engine in milliseconds. */
+static inline int
+server_hang_ms(const ServerOptions *options)
+{
+	return options->hang_ms > 0 ? options->hang_ms : HANG_MS;
+}
+
 typedef enum TicketState
 {
 	TICKET_IDLE,

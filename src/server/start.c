@@ -285,6 +285,7 @@ server_run(Server *server, const ServerOptions *options)
 	EngineError error = {ENGINE_OK, ""};
 
 	server->rest_ms = options->rest_ms;
+	server->hang_ms = server_hang_ms(options);
 	server_allocate(server);
 	requests_sweep(server, true);
 	channels_sweep(server, true);
@@ -305,7 +306,6 @@ server_main(const ServerOptions *options)
 	process_die_with_parent();
 	if (!area_map(&server, options->area_fd))
 		return SERVER_EXIT_REFUSED;
-	server.hang_ms = options->hang_ms > 0 ? options->hang_ms : HANG_MS;
 	process_watch(&server, options);
 	process_take_lock(options->lock_path);
 	return server_run(&server, options);

@@ -140,7 +140,7 @@ estimate_format(IndexFormat *format, const GpuannTypeInfo *info, int64 rows, int
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("dims must be between 1 and %d", info->max_dims)));
-	format_compute(format, info, dims, m, ef_construction, (double) rows);
+	format_compute(format, info, dims, m, ef_construction, 0, (double) rows);
 }
 
 /*

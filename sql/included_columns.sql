@@ -1,6 +1,7 @@
 -- Columns that an index includes: which can be, which quals are evaluated on them, which must not be, and that no row is lost.
 SET gpuann.server = off;
 SET timezone = 'UTC';
+SET datestyle = 'ISO';
 CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy');
 CREATE DOMAIN small AS integer CHECK (VALUE < 1000);
 CREATE TABLE t (id integer PRIMARY KEY, val vector(4), a integer, b bigint, s smallint, ok boolean, c "char", o oid, f real, g float8, n numeric,
@@ -56,13 +57,20 @@ SELECT condition, filtered(condition) FROM unnest(ARRAY[
 	'ok', 'NOT ok', 'ok IS NULL', 'ok IS TRUE', 'ok IS NOT TRUE', 'ok IS FALSE', 'ok IS NOT FALSE', 'ok IS UNKNOWN', 'ok IS NOT UNKNOWN', 'ok = false', 'ok <> true',
 	'c > ''b''', 'c < ''A'' OR c = ''z''', 'o = 3', 'a::oid = 3', 'f = ''NaN''', 'f < 1.5', 'f = 1.5::float8', 'f >= ''Infinity''', 'g = -0.0', 'g <= 0.1::float4', 'g > -1 AND g < 1',
 	'n = 1.5', 'n <> 1.5', 'n < 0.3', 'n = ''NaN''', 'n > 1e200', 'n IN (0.1, 0.2, 5)', 'n NOT IN (0.1, 5)', 'NOT (n > 0.1 AND n < 9.9)',
-	'd = ''2024-02-01''', 'd < timestamp ''2024-02-01 12:00''', 'h > ''23:00''', 'ts < date ''2024-01-03''', 'ts >= ''2024-02-10 12:00''', 'ts < timestamptz ''2024-01-03''',
+	'd = ''2024-02-01''', 'd < timestamp ''2024-02-01 12:00''', 'd >= timestamp ''2024-02-01''', 'd = timestamp ''2024-02-01 12:00''', 'd <> timestamp ''2024-02-01''', 'd <= timestamp ''infinity''',
+	'd > timestamptz ''2024-02-01 00:00'' - interval ''1 hour''', 'd < ANY (ARRAY[timestamp ''2024-02-01''])', 'h > ''23:00''', 'ts < date ''2024-01-03''', 'ts >= ''2024-02-10 12:00''', 'ts < timestamptz ''2024-01-03''',
 	'tz < date ''2024-01-03''', 'tz < timestamp ''2024-01-03''', 'tz > timestamptz ''2024-02-10'' + interval ''1 day''', 'ts > ''infinity''', 'ts < date ''5874897-12-31''',
 	'u = md5(''3'')::uuid', 'u > ''f0000000-0000-0000-0000-000000000000''', 'u IN (md5(''3'')::uuid, md5(''59'')::uuid)',
 	'm = ''ok''', 'm <> ''ok''', 'm < ''happy''', 'm >= ''ok''', 'm < ''sad''', 'm IN (''sad'', ''happy'')',
 	'name = ''name 1''', 'name = ''name 1'' AND a = 3', 'a = 3 OR name = ''name 1''', 'a < 5 AND (b = 0 OR name = ''name 1'')', 'NOT (a < 5 OR name = ''name 1'')', 'NOT (a < 5 AND name = ''name 1'')',
 	'a = (random() * 0)::int', 'a = 4 AND random() >= 0', 'a = 5 AND (o = 5 OR o = 1 / (a - a + 1))', '(a = 3 OR a = length(''four'')) AND o > 1', 'a = (SELECT 3)',
 	'a = 3 AND id < 0', 'false', '(a = 3) IS NULL', 'CASE WHEN a = 3 THEN true END']) condition;
+
+-- where clocks are put forward at midnight, a day begins at one
+SET timezone = 'Asia/Beirut';
+SELECT condition, filtered(condition) FROM unnest(ARRAY['d < timestamptz ''2024-03-31 01:00''', 'd >= timestamptz ''2024-03-31 01:00''', 'd = timestamptz ''2024-03-31 00:30''',
+	'd > timestamptz ''2024-03-30 23:30''', 'd <= timestamptz ''2024-03-31 12:00''']) condition;
+SET timezone = 'UTC';
 
 -- parameters, joins
 PREPARE by_parameter(int, int[]) AS SELECT count(*) FROM (SELECT id FROM t WHERE a = $1 OR a = ANY ($2) ORDER BY val <-> '[1,0,1,2]' LIMIT 1000) q;

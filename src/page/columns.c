@@ -38,7 +38,9 @@ static InternedTable *interned_tables = NULL;
 FilterKind
 column_kind(Oid type)
 {
-	type = getBaseType(type);
+	/* Of what is no type getBaseType() says that it is damage. */
+	if (get_typtype(type) == TYPTYPE_DOMAIN)
+		type = getBaseType(type);
 	switch (type)
 	{
 		case BOOLOID:
@@ -70,26 +72,34 @@ column_kind(Oid type)
 }
 
 /*
- * Refuse a column that cannot be included.
+ * Refuse a column of a type that cannot be included. Its name may be NULL.
  */
 static void
-check_column(Relation index, const FormData_pg_attribute *column)
+check_type(Oid type, const char *name)
 {
-	const Form_pg_index form = index->rd_index;
+	const char *of = name != NULL ? psprintf("column \"%s\" of ", name) : "";
 
-	if (column_kind(column->atttypid) == FILTER_NO_KIND)
+	if (column_kind(type) == FILTER_NO_KIND)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("column \"%s\" of type %s cannot be included in a gpuann index",
-						get_attname(form->indrelid, form->indkey.values[column->attnum - 1], false),
-						format_type_be(column->atttypid)),
+				 errmsg("%stype %s cannot be included in a gpuann index", of,
+						format_type_extended(type, -1, FORMAT_TYPE_ALLOW_INVALID)),
 				 errhint("Columns of type boolean, \"char\", smallint, integer, bigint, oid, real, "
 						 "double precision, numeric, date, time, timestamp, timestamp with time "
 						 "zone, uuid and of enum types can be.")));
 }
 
+static void
+check_count(int count)
+{
+	if (count > GPUANN_MAX_COLUMNS)
+		ereport(ERROR, (errcode(ERRCODE_TOO_MANY_COLUMNS),
+						errmsg("a gpuann index cannot include more than %d columns",
+							   GPUANN_MAX_COLUMNS)));
+}
+
 /*
- * Set where columns are in a record, by their kinds.
+ * Set where columns are in a record, by their kinds. The length is not checked.
  */
 static void
 lay_out(ColumnTable *table)
@@ -104,33 +114,51 @@ lay_out(ColumnTable *table)
 	table->row_bytes = table->count > 0 ? TYPEALIGN(4, end) : 0;
 }
 
-void
-column_table_plan(Relation index, ColumnTable *table)
+/*
+ * Make a table of columns of these types, whose kinds are known to be some.
+ */
+static void
+make_table(ColumnTable *table, const Oid *types, int count)
 {
-	TupleDesc	desc = RelationGetDescr(index);
-	int			count = IndexRelationGetNumberOfAttributes(index) -
-		IndexRelationGetNumberOfKeyAttributes(index);
-
 	memset(table, 0, sizeof(*table));
-	if (count > GPUANN_MAX_COLUMNS)
-		ereport(ERROR, (errcode(ERRCODE_TOO_MANY_COLUMNS),
-						errmsg("a gpuann index cannot include more than %d columns",
-							   GPUANN_MAX_COLUMNS)));
 	table->count = (uint32) count;
 	for (int i = 0; i < count; i++)
-	{
-		const FormData_pg_attribute *column =
-			TupleDescAttr(desc, IndexRelationGetNumberOfKeyAttributes(index) + i);
-
-		check_column(index, column);
-		table->columns[i].kind = column_kind(column->atttypid);
-	}
+		table->columns[i].kind = column_kind(types[i]);
 	lay_out(table);
 	if (table->row_bytes > GPUANN_MAX_RECORD_BYTES)
 		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 						errmsg("the columns that a gpuann index includes cannot have more than "
 							   "%d bytes a row",
 							   GPUANN_MAX_COLUMN_BYTES)));
+}
+
+void
+column_table_plan(Relation index, ColumnTable *table)
+{
+	const Form_pg_index form = index->rd_index;
+	Oid			types[GPUANN_MAX_COLUMNS];
+	int			keys = form->indnkeyatts;
+	int			count = form->indnatts - keys;
+
+	check_count(count);
+	for (int i = 0; i < count; i++)
+	{
+		types[i] = TupleDescAttr(RelationGetDescr(index), keys + i)->atttypid;
+		check_type(types[i], get_attname(form->indrelid, form->indkey.values[keys + i], false));
+	}
+	make_table(table, types, count);
+}
+
+uint32
+column_record_bytes(const Oid *types, int count)
+{
+	ColumnTable table;
+
+	check_count(count);
+	for (int i = 0; i < count; i++)
+		check_type(types[i], NULL);
+	make_table(&table, types, count);
+	return table.row_bytes;
 }
 
 void

@@ -65,6 +65,12 @@ extern FilterKind column_kind(Oid type);
  */
 extern void column_table_plan(Relation index, ColumnTable *table);
 
+/*
+ * Bytes of a record with columns of these types, for an index that is not there
+ * yet. Raises the same errors.
+ */
+extern uint32 column_record_bytes(const Oid *types, int count);
+
 /* Write the table to a metapage that is being made. */
 extern void column_table_write(Page page, const ColumnTable *table);
 

@@ -25,6 +25,7 @@
 #include "optimizer/optimizer.h"
 #include "page/columns.h"
 #include "utils/array.h"
+#include "utils/builtins.h"
 #include "utils/catcache.h"
 #include "utils/date.h"
 #include "utils/lsyscache.h"
@@ -124,8 +125,8 @@ add_test(IndexFilter *filter, FilterOp op, int column)
 /* ---- columns and values ---- */
 
 /*
- * The column that an expression is, as a value of *type; -1: it is none, or is
- * not stored as values of that type are.
+ * The column that an expression is, as a value of *type, its own or that below
+ * a domain; -1: it is none, or is not stored as values of that type are.
  */
 static int
 column_of(const IndexFilter *filter, Node *node, Oid *type)
@@ -136,7 +137,8 @@ column_of(const IndexFilter *filter, Node *node, Oid *type)
 	while (IsA(node, RelabelType))
 		node = (Node *) ((RelabelType *) node)->arg;
 	var = (const Var *) node;
-	if (!IsA(node, Var) || (Index) var->varno != filter->relid || var->varlevelsup != 0)
+	if (!IsA(node, Var) || (Index) var->varno != filter->relid || var->varlevelsup != 0 ||
+		getBaseType(var->vartype) != *type)
 		return -1;
 	for (uint32 i = 0; i < filter->columns; i++)
 		if (filter->attnos[i] == var->varattno)
@@ -191,7 +193,7 @@ is_fixed(const IndexFilter *filter, Node *node)
  * what is converted is the value.
  */
 static bool
-is_comparable(Oid column, Oid type)
+is_comparable(Oid column, Oid type, bool is_array)
 {
 	if (column == type)
 		return true;
@@ -204,6 +206,8 @@ is_comparable(Oid column, Oid type)
 		case FLOAT4OID:
 		case FLOAT8OID:
 			return type == FLOAT4OID || type == FLOAT8OID;
+		case DATEOID:
+			return (type == TIMESTAMPOID || type == TIMESTAMPTZOID) && !is_array;
 		case TIMESTAMPOID:
 			return type == DATEOID;
 		case TIMESTAMPTZOID:
@@ -250,9 +254,9 @@ compile_comparison(IndexFilter *filter, int column, Oid column_type, Oid operato
 	LateValue  *late;
 	FilterOp	op;
 
-	if (is_array)
+	if (is_array && OidIsValid(get_element_type(type)))
 		type = getBaseType(get_element_type(type));
-	if (!is_fixed(filter, value) || !is_comparable(column_type, type) ||
+	if (!is_fixed(filter, value) || !is_comparable(column_type, type, is_array) ||
 		!comparison_of(operator, column_type, &op))
 		return add_open(filter);
 	late = palloc0(sizeof(LateValue));
@@ -606,6 +610,38 @@ convert(const LateValue *late, Datum value, FilterValue *to)
 	return overflow == 0;
 }
 
+/*
+ * A comparison of a date, as PostgreSQL makes it with the beginning of its day,
+ * with a timestamp: with the date of that. False: no such comparison says the
+ * same.
+ */
+static bool
+convert_to_date(const LateValue *late, Datum value, FilterStep *step, FilterValue *to)
+{
+	bool		zoned = late->type == TIMESTAMPTZOID;
+	Timestamp	time = DatumGetTimestamp(value);
+	int			overflow = 0;
+	DateADT		date;
+	Timestamp	begin;
+
+	if (TIMESTAMP_NOT_FINITE(time))
+		return false;
+	date = DatumGetDateADT(DirectFunctionCall1(zoned ? timestamptz_date : timestamp_date, value));
+	begin = zoned ? date2timestamptz_opt_overflow(date, &overflow)
+				  : date2timestamp_opt_overflow(date, &overflow);
+	/* A day may begin later, where clocks are put forward at midnight. */
+	if (overflow != 0 || begin > time)
+		return false;
+	to->low = to->high = date;
+	if (begin == time)
+		return true;
+	if (step->op == FILTER_LT)
+		step->op = FILTER_LE;
+	else if (step->op == FILTER_GE)
+		step->op = FILTER_GT;
+	return step->op == FILTER_LE || step->op == FILTER_GT;
+}
+
 /* A program that is being bound. */
 typedef struct Binding
 {
@@ -709,6 +745,7 @@ bind_value(Binding *binding, const LateValue *late, ExprContext *context)
 	FilterStep *step = &binding->steps[late->step];
 	bool		isnull;
 	Datum		value = ExecEvalExpr(late->state, context, &isnull);
+	bool		of_day = late->column == DATEOID && late->type != DATEOID;
 	FilterValue converted;
 
 	/* Operators of btree families are strict. */
@@ -718,7 +755,8 @@ bind_value(Binding *binding, const LateValue *late, ExprContext *context)
 		bind_array(binding, late, value);
 	else if (OidIsValid(late->function) && step->op != FILTER_EQ && step->op != FILTER_NE)
 		bind_enum(binding, late, value);
-	else if (!convert(late, value, &converted))
+	else if (!(of_day ? convert_to_date(late, value, step, &converted)
+					  : convert(late, value, &converted)))
 		step->op = FILTER_OPEN;
 	else
 	{

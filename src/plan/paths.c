@@ -241,14 +241,16 @@ make_bounded_path(PlannerInfo *root, RelOptInfo *rel, const PathKey *key, const 
 }
 
 /*
- * The share of an index's rows that some clauses on its columns let pass.
+ * The share of an index's rows that some clauses on its columns let pass; more
+ * than 0.
  */
 static double
 columns_share(PlannerInfo *root, const RelOptInfo *rel, List *clauses)
 {
 	if (clauses == NIL)
 		return 1;
-	return clauselist_selectivity(root, clauses, (int) rel->relid, JOIN_INNER, NULL);
+	return Max(clauselist_selectivity(root, clauses, (int) rel->relid, JOIN_INNER, NULL),
+			   1.0 / ENGINE_MAX_SLOTS);
 }
 
 /*

@@ -174,5 +174,8 @@ scan_slot_may_pass(GpuannScan *scan, uint32 slot)
 	run_on_records(scan, table, column_record(scan->format, BufferGetPage(buffer), slot), 1,
 				   &passes);
 	UnlockReleaseBuffer(buffer);
+	/* The slot may be another row's by now: then VACUUM came before. */
+	if (passes == 0)
+		check_snapshot_age(scan->query.index, scan->snapshot);
 	return passes != 0;
 }

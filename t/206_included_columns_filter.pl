@@ -127,8 +127,8 @@ sub same_rows
 		$filtered++ if $sessions{ $wanted[0] }->rows("EXPLAIN (COSTS OFF) $all") =~ /Index Filter/;
 	}
 	is($wrong, 0, "$when: the rows of $count conditions are those of a sequential scan");
-	cmp_ok($passing, '>', $count / 3, "$when: most of them let some rows pass ($passing)");
-	cmp_ok($filtered, '>', $count / 3, "$when: many are evaluated on columns ($filtered)");
+	cmp_ok($passing, '>', 0, "$when: there are rows that pass ($passing)");
+	cmp_ok($filtered, '>', 0, "$when: there are conditions that are evaluated on columns ($filtered)");
 	$_->close foreach $oracle, values %sessions;
 }
 

@@ -548,10 +548,21 @@ index_filter_begin(List *clauses, Relation index, Index relid, PlanState *state)
 }
 
 /*
- * A value as a column of its type or another is compared with it. False: it is
- * beyond the column's type.
+ * A timestamp that a conversion has given. What is beyond all timestamps is not
+ * infinite.
  */
-static bool
+static int64
+timestamp_within(Timestamp value, int overflow)
+{
+	if (overflow == 0)
+		return value;
+	return overflow > 0 ? DT_NOEND - 1 : DT_NOBEGIN + 1;
+}
+
+/*
+ * A value as a column of its type or another is compared with it.
+ */
+static void
 convert(const LateValue *late, Datum value, FilterValue *to)
 {
 	int			overflow = 0;
@@ -578,11 +589,13 @@ convert(const LateValue *late, Datum value, FilterValue *to)
 				to->low = date2timestamp_opt_overflow(DatumGetDateADT(value), &overflow);
 			else if (late->column == TIMESTAMPTZOID)
 				to->low = date2timestamptz_opt_overflow(DatumGetDateADT(value), &overflow);
+			to->low = timestamp_within(to->low, overflow);
 			break;
 		case TIMESTAMPOID:
 			to->low = DatumGetTimestamp(value);
 			if (late->column == TIMESTAMPTZOID)
 				to->low = timestamp2timestamptz_opt_overflow(DatumGetTimestamp(value), &overflow);
+			to->low = timestamp_within(to->low, overflow);
 			break;
 		case INT8OID:
 		case TIMEOID:
@@ -597,17 +610,16 @@ convert(const LateValue *late, Datum value, FilterValue *to)
 			break;
 		case UUIDOID:
 			memcpy(to->bytes, DatumGetUUIDP(value)->data, UUID_LEN);
-			return true;
+			return;
 		case NUMERICOID:
 			numeric_bounds(value, bounds);
 			to->low = filter_real(bounds[0]);
 			to->high = filter_real(bounds[1]);
-			return true;
+			return;
 		default:				/* oid, enums */
 			to->low = DatumGetUInt32(value);
 	}
 	to->high = to->low;
-	return overflow == 0;
 }
 
 /*
@@ -625,7 +637,10 @@ convert_to_date(const LateValue *late, Datum value, FilterStep *step, FilterValu
 	Timestamp	begin;
 
 	if (TIMESTAMP_NOT_FINITE(time))
-		return false;
+	{
+		to->low = to->high = TIMESTAMP_IS_NOEND(time) ? DATEVAL_NOEND : DATEVAL_NOBEGIN;
+		return true;
+	}
 	date = DatumGetDateADT(DirectFunctionCall1(zoned ? timestamptz_date : timestamp_date, value));
 	begin = zoned ? date2timestamptz_opt_overflow(date, &overflow)
 				  : date2timestamp_opt_overflow(date, &overflow);
@@ -639,7 +654,9 @@ convert_to_date(const LateValue *late, Datum value, FilterStep *step, FilterValu
 		step->op = FILTER_LE;
 	else if (step->op == FILTER_GE)
 		step->op = FILTER_GT;
-	return step->op == FILTER_LE || step->op == FILTER_GT;
+	else if (step->op == FILTER_EQ || step->op == FILTER_NE)
+		to->low = to->high = PG_INT64_MAX;	/* no date's */
+	return true;
 }
 
 /* A program that is being bound. */
@@ -687,17 +704,10 @@ bind_array(Binding *binding, const LateValue *late, Datum value)
 	step->value = binding->nvalues;
 	for (int i = 0; i < count; i++)
 	{
-		FilterValue converted;
-
 		if (nulls[i])
 			step->has_null = true;
-		else if (!convert(late, elements[i], &converted))
-		{
-			step->op = FILTER_OPEN;
-			return;
-		}
 		else
-			*add_value(binding) = converted;
+			convert(late, elements[i], add_value(binding));
 	}
 	step->count = binding->nvalues - step->value;
 	/* Of no elements none is equal to NULL either. */
@@ -745,7 +755,6 @@ bind_value(Binding *binding, const LateValue *late, ExprContext *context)
 	FilterStep *step = &binding->steps[late->step];
 	bool		isnull;
 	Datum		value = ExecEvalExpr(late->state, context, &isnull);
-	bool		of_day = late->column == DATEOID && late->type != DATEOID;
 	FilterValue converted;
 
 	/* Operators of btree families are strict. */
@@ -755,14 +764,18 @@ bind_value(Binding *binding, const LateValue *late, ExprContext *context)
 		bind_array(binding, late, value);
 	else if (OidIsValid(late->function) && step->op != FILTER_EQ && step->op != FILTER_NE)
 		bind_enum(binding, late, value);
-	else if (!(of_day ? convert_to_date(late, value, step, &converted)
-					  : convert(late, value, &converted)))
-		step->op = FILTER_OPEN;
-	else
+	else if (late->column != DATEOID || late->type == DATEOID)
+	{
+		step->value = binding->nvalues;
+		convert(late, value, add_value(binding));
+	}
+	else if (convert_to_date(late, value, step, &converted))
 	{
 		step->value = binding->nvalues;
 		*add_value(binding) = converted;
 	}
+	else
+		step->op = FILTER_OPEN;
 }
 
 const FilterProgram *

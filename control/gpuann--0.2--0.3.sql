@@ -5,3 +5,12 @@
 -- No engine schedules batches over several units; how even their work would be gpuann_list_placement tells.
 
 DROP FUNCTION gpuann_list_schedule(regclass, integer, text, bigint, float8[], integer, integer, integer);
+
+-- Columns that an index includes take room in it. The function without them stays: gpuann_migrate() calls it.
+
+CREATE FUNCTION gpuann_estimate(rows bigint, dims integer, type regtype, options text[], metric text, include regtype[],
+	OUT index_bytes bigint, OUT mirror_bytes bigint, OUT build_memory bigint, OUT build_seconds float8, OUT build_threads integer)
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION gpuann_estimate(bigint, integer, regtype, text[], text, regtype[]) IS
+	'what a gpuann index would take: bytes in the file, in a mirror, of maintenance_work_mem to build it in memory; seconds to build it';

@@ -67,6 +67,12 @@ FROM (SELECT name, pg_relation_size(name) AS built, index_bytes AS estimated FRO
 SELECT index_bytes BETWEEN 7e8 AND 1e9 AS index, mirror_bytes > 5e8 AS mirrored, build_memory > 5e8 AS memory, build_seconds > 0 AS seconds, build_threads > 0 AS threads
 FROM gpuann_estimate(1000000, 128, options => '{m=32,ef_construction=100}');
 SELECT a.mirror_bytes < b.mirror_bytes AS norms_count FROM gpuann_estimate(100000, 8) a, gpuann_estimate(100000, 8, metric => 'cosine') b;
+CREATE INDEX things_included ON things USING gpuann (v vector_l2_ops) INCLUDE (id, kind) WITH (m = 8, ef_construction = 40);
+SELECT round(index_bytes::numeric / pg_relation_size('things_included') - 1, 2) BETWEEN -0.02 AND 0.02 AS included_bytes
+FROM (SELECT count(*) FROM things WHERE v IS NOT NULL) n, gpuann_estimate(n.count, 12, 'vector', '{m=8,ef_construction=40}', 'l2', '{int,int}');
+DROP INDEX things_included;
+SELECT gpuann_estimate(1000, 3, 'vector', '{}', 'l2', '{text}');
+SELECT gpuann_estimate(1000, 3, 'vector', '{}', 'l2', '{int,NULL}');
 SELECT gpuann_estimate(1000, 0);
 SELECT gpuann_estimate(-1, 3);
 SELECT gpuann_estimate(2000000000, 16000);

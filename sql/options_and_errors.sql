@@ -11,7 +11,6 @@ CREATE INDEX ON sparse USING gpuann (v sparsevec_l2_ops);
 CREATE INDEX ON sparse USING gpuann ((v::vector(3)) vector_l2_ops);
 DROP TABLE sparse;
 CREATE INDEX ON t USING gpuann (val vector_l2_ops, half halfvec_l2_ops);
-CREATE INDEX ON t USING gpuann (val vector_l2_ops) INCLUDE (id);
 CREATE UNIQUE INDEX ON t USING gpuann (val vector_l2_ops);
 CREATE INDEX ON t USING gpuann (val vector_l2_ops DESC);
 

@@ -68,14 +68,14 @@ gpuannbuildphasename(int64 phase)
 }
 
 /*
- * Properties of a column that PostgreSQL cannot find out by itself: it can be
- * ordered by its distance from a query.
+ * Properties of a column that PostgreSQL cannot find out by itself: the first
+ * one can be ordered by its distance from a query.
  */
 static bool
 gpuannproperty(Oid index, int attribute, IndexAMProperty property, const char *name, bool *result,
 			   bool *isnull)
 {
-	if (attribute == 0 || property != AMPROP_DISTANCE_ORDERABLE)
+	if (attribute != 1 || property != AMPROP_DISTANCE_ORDERABLE)
 		return false;
 	*result = true;
 	*isnull = false;
@@ -111,7 +111,7 @@ gpuannhandler(PG_FUNCTION_ARGS)
 	am->amclusterable = false;
 	am->ampredlocks = false;
 	am->amcanparallel = false;
-	am->amcaninclude = false;
+	am->amcaninclude = true;
 	am->amusemaintenanceworkmem = true;
 #if PG_VERSION_NUM >= 160000
 	am->amsummarizing = false;

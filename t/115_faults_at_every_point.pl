@@ -44,6 +44,7 @@ my %roads = (
 	},
 	'nonce-' => { before => sub { reset_unlogged(); '' }, does => sub { some_rows(5, 'unlogged') } },
 	'append-long-' => { does => sub { some_rows(3, 'longs') } },
+	'append-columns' => { does => sub { some_rows(3, 'longs') } },
 	'append-' => { does => sub { some_rows(20) } },
 	# Twice a page's or a superblock's worth: other sessions may come to the end of the first.
 	'list-' => { does => sub { some_rows(4200) } },
@@ -161,7 +162,7 @@ sub sound
 	{
 		my $of = $table eq 'longs' ? $long_dims : $dims;
 		my $counts = $session->query("SET enable_seqscan = off; SET enable_sort = off; SET gpuann.server = off; SET gpuann.iterative_scan = relaxed_order;
-			SELECT gpuann_check('${table}_v'); SELECT count(*), count(DISTINCT place), (SELECT count(*) FROM $table)
+			SELECT gpuann_check('${table}_v', true); SELECT count(*), count(DISTINCT place), (SELECT count(*) FROM $table)
 			FROM (SELECT ctid AS place FROM $table ORDER BY v <-> vec(1, $of) LIMIT 1000000) s; RESET ALL");
 		my ($found, $distinct, $rows) = split /\|/, $counts->{rows}[1] // '';
 
@@ -282,7 +283,7 @@ sub cancel_at
 
 make_data($node, 2500, $dims, with => 'WITH (m = 6, ef_construction = 24)');
 $session->rows("CREATE TABLE longs (id int, v vector($long_dims));
-	CREATE INDEX longs_v ON longs USING gpuann (v vector_l2_ops) WITH (m = 4, ef_construction = 16);
+	CREATE INDEX longs_v ON longs USING gpuann (v vector_l2_ops) INCLUDE (id) WITH (m = 4, ef_construction = 16);
 	CREATE TABLE coded (id int, v vector($dims)); CREATE INDEX coded_v ON coded USING gpuann (v vector_l2_ops) WITH (method = ivfpq);" . some_rows(500, 'coded') . "
 	CREATE UNLOGGED TABLE unlogged (id int, v vector($dims)); CREATE INDEX unlogged_v ON unlogged USING gpuann (v vector_l2_ops);" . some_rows(10, 'longs'));
 

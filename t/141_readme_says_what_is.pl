@@ -130,7 +130,7 @@ foreach my $type (@classes)
 		"$name: no more");
 }
 
-# Functions and views: all there, with the arguments that they take.
+# Functions and views: all there, with the arguments that they take; of functions of one name, those of the one that takes the fewest.
 my %functions = map { my ($name) = $_->[0] =~ /^(\w+)/; $name => $_->[0] } table_after('## Functions');
 my @members = rows(q{
 	SELECT DISTINCT proname FROM pg_proc JOIN pg_depend ON objid = pg_proc.oid AND classid = 'pg_proc'::regclass AND deptype = 'e'
@@ -145,7 +145,8 @@ foreach my $name (sort grep { $functions{$_} =~ /\((?!\[)/ } keys %functions)
 	my ($known) = rows(qq{
 		SELECT coalesce(string_agg(proargnames[i] || coalesce(' default ' ||
 				lower(regexp_replace(pg_get_function_arg_default(oid, i), '::.*', '')), ''), ', ' ORDER BY i), '')
-		FROM pg_proc LEFT JOIN generate_series(1, 8) i ON i <= pronargs WHERE proname = '$name'});
+		FROM pg_proc LEFT JOIN generate_series(1, 8) i ON i <= pronargs
+			WHERE proname = '$name' AND pronargs = (SELECT min(pronargs) FROM pg_proc WHERE proname = '$name')});
 
 	is($arguments, $known // '', "$name: its arguments");
 }
@@ -154,7 +155,8 @@ foreach my $name (sort grep { $functions{$_} =~ /\((?!\[)/ } keys %functions)
 my %columns = map { my ($owner, @rest) = split /;/; $owner => \@rest } rows(q{
 	SELECT proname || ';' || string_agg(proargnames[i] || ' ' || format_type(proallargtypes[i], NULL), ';' ORDER BY i)
 		FROM pg_proc, generate_series(1, 100) i WHERE proargmodes[i] = 'o' AND proname LIKE 'gpuann\_%'
-			AND proname NOT IN ('gpuann_stat_indexes', 'gpuann_server_status') GROUP BY proname
+			AND proname NOT IN ('gpuann_stat_indexes', 'gpuann_server_status')
+			AND pronargs = (SELECT min(pronargs) FROM pg_proc o WHERE o.proname = pg_proc.proname) GROUP BY proname
 	UNION ALL SELECT relname || ';' || string_agg(attname || ' ' || format_type(atttypid, atttypmod), ';' ORDER BY attnum)
 		FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid WHERE attnum > 0 AND relkind = 'v' AND relname LIKE '%gpuann%'
 		GROUP BY relname});

@@ -229,6 +229,7 @@ sub run_waldump
 # ---- the same appends twice ----
 
 my $vectors = 'SELECT array_agg(i + j)::vector FROM generate_series(1, D) j';
+# Of the second ones the index includes a column, whose record is written before.
 my %shapes = ('a vector on one page' => 8, 'a vector across two pages' => 1500, 'a vector on more than two' => 5000);
 
 sub rows
@@ -250,7 +251,8 @@ foreach my $what (sort keys %shapes)
 
 	foreach my $table ("direct_$dims", "generic_$dims")
 	{
-		sql("CREATE TABLE $table (id int, v vector($dims)); CREATE INDEX ${table}_v ON $table USING gpuann (v vector_l2_ops) WITH (m = 4)");
+		sql("CREATE TABLE $table (id int, v vector($dims)); CREATE INDEX ${table}_v ON $table USING gpuann (v vector_l2_ops) "
+			  . ($dims == 1500 ? 'INCLUDE (id) ' : '') . 'WITH (m = 4)');
 	}
 	foreach my $step (@steps)
 	{

@@ -349,7 +349,9 @@ sub epoch
 	my $options = "m = $m, ef_construction = " . pick(2 * $m, 64);
 	$options = 'method = ivfpq, lists = ' . pick(1, 5, 40) . ', ' . pick('code_bits = 1', 'code_bits = 5', 'quantizer = int8', 'quantizer = pq')
 	  if $class->{name} =~ /_(l2|ip|cosine)_ops$/ && chance(0.4);
-	$class->{create} = "CREATE INDEX items_v ON items USING gpuann (v $class->{name}) WITH ($options)";
+	# What filters and updates are of, in every second table.
+	my $include = pick('', 'INCLUDE (w, id)');
+	$class->{create} = "CREATE INDEX items_v ON items USING gpuann (v $class->{name}) $include WITH ($options)";
 	$next_id = 1;
 	@done = ();
 	connect_all() if !@sessions;

@@ -1,4 +1,4 @@
-# gpuann_check finds damage of the pages of lists and says where; scans, VACUUM and linking of such an index end, with an error or not.
+# gpuann_check finds damage of the pages of lists, and of those of included columns, and says where; scans, VACUUM and linking of such an index end, with an error or not.
 
 use strict;
 use warnings;
@@ -9,11 +9,11 @@ use DamageTest;
 use GpuannTest;
 use Test::More;
 
-use constant { DIRECTORY => 6, CENTROID => 7, POSTING => 8 };
+use constant { DIRECTORY => 6, CENTROID => 7, POSTING => 8, COLUMN => 9 };
 
 my $node = new_node('damage', no_checksums => 1, conf => ["statement_timeout = '20s'"]);
 
-make_data($node, 1500, 16, with => 'WITH (method = ivfpq, lists = 5, quantizer = int8)');
+make_data($node, 1500, 16, with => 'INCLUDE (id) WITH (method = ivfpq, lists = 5, quantizer = int8)');
 fill_rows($node, 1501, 1600, 16);
 $node->safe_psql('postgres', "SELECT gpuann_link('items_v'); DELETE FROM items WHERE id % 10 = 0;");
 $node->safe_psql('postgres', 'VACUUM items') foreach 1 .. 2;
@@ -41,6 +41,13 @@ my $heads = place(DIRECTORY, HEADER) + 24;
 my $first = number($heads) * PAGE + HEADER;
 
 my @cases = (
+	[ 'table of columns', place(META, HEADER + 512), pack('V', 3), 'the table of columns is not consistent' ],
+	[ 'kind of a column', place(META, HEADER + 520), pack('v', 77), 'the table of columns is not consistent' ],
+	[ 'a column page all zero', place(COLUMN, 0), "\0" x PAGE, 'the page is all zero' ],
+	[ 'superblock of a column page', place(COLUMN, TAIL + 8), pack('V', 7), 'the page says it belongs to another superblock' ],
+	[ 'pd_lower of a column page', place(COLUMN, 12), pack('v', HEADER + 12), "the page's data reach beyond pd_lower" ],
+	[ 'TID of a column record', place(COLUMN, HEADER), pack('v3', 0, 0, 7), "the slot's columns are of another row" ],
+	[ 'NULLs of a column record', place(COLUMN, HEADER + 6), pack('v', 2), 'a column is NULL that does not exist' ],
 	[ 'number of lists', place(META, HEADER + 104), pack('V', 0), 'the format of the lists is not consistent' ],
 	[ 'a directory page all zero', place(DIRECTORY, 0), "\0" x PAGE, 'the page is all zero' ],
 	[ 'kind of a directory page', place(DIRECTORY, TAIL + 12), pack('v', SEED), 'the page is of the wrong kind' ],
@@ -67,6 +74,7 @@ my @steps = (
 	[ 'check', "SET gpuann.server = off; SET enable_seqscan = off; SELECT gpuann_check('items_v');" ],
 	[ 'exact', 'SET gpuann.exact = on; SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> vec(1, 16) LIMIT 100) s;' ],
 	[ 'lists', 'RESET gpuann.exact; SET gpuann.probes = 100; SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> vec(1, 16) LIMIT 20) s;' ],
+	[ 'columns', 'SELECT count(*) FROM (SELECT id FROM items WHERE id < 900 ORDER BY v <-> vec(1, 16) LIMIT 20) s;' ],
 	[ 'change', 'INSERT INTO items SELECT i, vec(i, 16) FROM generate_series(2000, 2100) i; DELETE FROM items WHERE id % 7 = 0;' ],
 	[ 'vacuum', 'VACUUM items;' ],
 	[ 'link', "SELECT gpuann_link('items_v');" ],

@@ -38,6 +38,7 @@ typedef struct BuildState
 	Relation	index;
 	IndexFormat format;
 	ListFormat	lists;			/* if the format has lists */
+	ColumnTable columns;
 	uint64		nonce;
 	BuildShared *shared;		/* while rows are loaded */
 	double		expected_rows;
@@ -518,13 +519,14 @@ write_meta(Buffer buffer, const BuildState *build, uint64 nonce, uint32 seeds)
 
 	page_init(BufferGetPage(buffer), PAGE_META, 0);
 	meta->magic = GPUANN_MAGIC;
-	meta->format_version = GPUANN_FORMAT_VERSION;
+	meta->format_version = format_version(format);
 	if (format_has_lists(format))
 	{
-		meta->format_version = GPUANN_LISTS_VERSION;
 		*ListFormatOf(BufferGetPage(buffer)) = build->lists;
 		page_reach(BufferGetPage(buffer), LIST_FORMAT_END);
 	}
+	if (format->column_bytes > 0)
+		column_table_write(BufferGetPage(buffer), &build->columns);
 	meta->format = *format;
 	meta->nonce = nonce;
 	meta->linked_slots = build->rows - build->unlinked;
@@ -617,7 +619,7 @@ log_block(PageLog *log, BlockNumber block)
 }
 
 /*
- * Log what has not been logged yet: all pages but those of vectors.
+ * Log what has not been logged yet: all pages but those of vectors and columns.
  */
 static void
 log_pages(BuildState *build)
@@ -660,12 +662,14 @@ plan_format(BuildState *build, bool served)
 	const GpuannTypeInfo *type = gpuann_type_info(index);
 	uint32		dims = gpuann_column_dims(type, index);
 
+	column_table_plan(index, &build->columns);
 	if (gpuann_option_method(index) == GPUANN_METHOD_IVFPQ)
 		list_format_plan(index, type, dims, build->expected_rows, build->nonce, served,
 						 &build->format, &build->lists);
 	else
 		format_compute(&build->format, type, dims, gpuann_option_m(index),
-					   gpuann_option_ef_construction(index), build->expected_rows);
+					   gpuann_option_ef_construction(index), build->columns.row_bytes,
+					   build->expected_rows);
 }
 
 static void

@@ -4,9 +4,9 @@
  *		claims a superblock, and writes it in one go.
  *
  * So a loading process takes one lock per page instead of two per row, and
- * superblocks are completed almost in order. Vector pages are logged as soon as
- * they are filled, by the process that fills them; node pages once, later, with
- * their edges. The last superblock of each process is filled in part; what is
+ * superblocks are completed almost in order. Vector and column pages are logged
+ * as soon as they are filled, by the process that fills them; node pages once,
+ * later, with their edges. The last superblock of each process is filled in part; what is
  * left of it becomes free slots (build.c).
  */
 #include "postgres.h"
@@ -127,6 +127,9 @@ loader_begin(Loader *loader, Relation index, BuildShared *shared)
 		AllocSetContextCreate(CurrentMemoryContext, "gpuann build row", ALLOCSET_DEFAULT_SIZES);
 	loader->vectors =
 		palloc_extended((Size) format->superblock_slots * format->vector_bytes, MCXT_ALLOC_HUGE);
+	column_table_plan(index, &loader->table);
+	if (format->column_bytes > 0)
+		loader->columns = palloc((Size) format->superblock_slots * format->column_bytes);
 	loader->tids = palloc(sizeof(ItemPointerData) * format->superblock_slots);
 }
 
@@ -293,6 +296,38 @@ write_vectors(const Loader *loader, uint32 superblock)
 }
 
 /*
+ * Write and log the column pages, those too that no row reaches yet: slots that
+ * are left over become free, and whoever takes one finds its page initialized.
+ */
+static void
+write_columns(const Loader *loader, uint32 superblock)
+{
+	const IndexFormat *format = loader->format;
+	uint32		first_slot = superblock * format->superblock_slots;
+	PageLog		log;
+
+	page_log_begin(&log, loader->index, loader->shared->logged);
+	for (uint32 i = 0; i < format_column_pages(format); i++)
+	{
+		uint32		first = i * columns_per_page(format);
+		uint32		end = Min(first + columns_per_page(format), loader->count);
+		Buffer		buffer = begin_page(loader, column_block(format, first_slot + first),
+										PAGE_COLUMN, superblock);
+
+		if (first < end)
+		{
+			Size		bytes = (Size) (end - first) * format->column_bytes;
+
+			page_reach(BufferGetPage(buffer), bytes);
+			memcpy(column_record(format, BufferGetPage(buffer), first_slot + first),
+				   loader->columns + (Size) first * format->column_bytes, bytes);
+		}
+		page_log_add(&log, buffer);
+	}
+	page_log_flush(&log);
+}
+
+/*
  * Write the gathered rows into a new superblock.
  */
 static void
@@ -304,6 +339,7 @@ write_superblock(Loader *loader)
 		return;
 	CHECK_FOR_INTERRUPTS();
 	superblock = build_claim_superblock(loader->shared, loader->index, loader->count);
+	write_columns(loader, superblock);
 	write_nodes(loader, superblock);
 	write_vectors(loader, superblock);
 	build_put_loaded(loader, superblock, loader->count);
@@ -341,6 +377,10 @@ load_row(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool aliv
 			   format->vector_bytes);
 		gpuann_widen_norms(loader->type->type, format->dims, elements, &loader->least_norm,
 						   &loader->most_norm);
+		if (format->column_bytes > 0)
+			column_record_form(index, &loader->table, values, isnull, tid,
+							   (ColumnRecord *) (loader->columns +
+												 (Size) loader->count * format->column_bytes));
 		loader->tids[loader->count++] = *tid;
 		if (++loader->uncounted == COUNT_ROWS)
 			count_rows(loader);

@@ -21,6 +21,7 @@
 #include "build/build.h"
 #include "commands/progress.h"
 #include "lists/lists.h"
+#include "page/columns.h"
 #include "pgstat.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
@@ -70,7 +71,7 @@ typedef struct BuildShared
 	Oid			index;
 	bool		concurrent;
 	bool		parallel;		/* there are workers */
-	bool		logged;			/* vector pages are logged as they are written */
+	bool		logged;			/* vector and column pages are logged as they are written */
 	IndexFormat format;
 
 	pg_atomic_uint64 rows;		/* indexed so far: for the progress view */
@@ -96,7 +97,9 @@ typedef struct Loader
 	const IndexFormat *format;
 	BuildShared *shared;
 	MemoryContext row_memory;	/* of one row */
+	ColumnTable table;			/* of the columns that the index includes */
 	char	   *vectors;		/* of a superblock */
+	char	   *columns;		/* likewise; NULL: there are none */
 	ItemPointer tids;
 	uint32		count;
 	uint32		uncounted;		/* rows not yet in the shared count */

@@ -59,7 +59,7 @@ check_parts(IndexCheck *check)
 	return check_pending_entries(check) && check_spare_pending(check) && check_nodes(check) &&
 		   check_late_entries(check) && check_free_list(check) && check_rows(check) &&
 		   (format_has_lists(check->format) ? check_lists(check) : check_seeds(check)) &&
-		   check_vectors(check) && check_heap(check);
+		   check_vectors(check) && check_columns(check) && check_heap(check);
 }
 
 /* Error out with the violation. */

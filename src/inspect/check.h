@@ -110,6 +110,13 @@ extern bool check_rows(IndexCheck *check);
 extern bool check_seeds(IndexCheck *check);
 extern bool check_vectors(IndexCheck *check);
 
+/* check_columns.c: column pages; and the columns of a row of the table */
+extern bool check_columns(IndexCheck *check);
+
+/* The fault of a slot's columns, or NULL: they are those of the row. */
+extern const char *check_row_columns(IndexCheck *check, uint32 slot, const Datum *values,
+									 const bool *isnull, const ItemPointerData *tid);
+
 /*
  * check_lists.c: list numbers of node records, in place of graph rows; then all
  * pages of lists

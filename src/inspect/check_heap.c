@@ -7,8 +7,8 @@
  * one unused only after it has marked the slot dead, for which it needs the
  * linker lock, held here. With heapallindexed the table is scanned by a
  * snapshot taken before the index was read, and every row that the index is to
- * have is looked up among the slots of its block, its vector compared byte for
- * byte.
+ * have is looked up among the slots of its block, its vector and the columns
+ * that the index includes compared byte for byte.
  */
 #include "postgres.h"
 
@@ -206,9 +206,12 @@ slot_of(const RowCursor *cursor, ItemPointer tid)
 
 /* Check that a row of the table is in the index. */
 static void
-judge_table_row(RowCursor *cursor, ItemPointer tid, const void *elements)
+judge_table_row(RowCursor *cursor, ItemPointer tid, const void *elements, const Datum *values,
+				const bool *isnull)
 {
 	IndexCheck *check = cursor->check;
+	MemoryContext old;
+	const char *fault;
 	BlockNumber block = ItemPointerGetBlockNumberNoCheck(tid);
 	uint32		slot = NO_SLOT;
 
@@ -229,6 +232,11 @@ judge_table_row(RowCursor *cursor, ItemPointer tid, const void *elements)
 	if (memcmp(cursor->vector, elements, check->format->vector_bytes) != 0)
 		cursor->right = violated(check, vector_place(check->format, slot).block, slot,
 								 "the vector is not that of the slot's row");
+	old = MemoryContextSwitchTo(cursor->row_memory);
+	fault = check_row_columns(check, slot, values, isnull, tid);
+	MemoryContextSwitchTo(old);
+	if (fault != NULL)
+		cursor->right = violated(check, column_block(check->format, slot), slot, fault);
 }
 
 /*
@@ -251,7 +259,7 @@ take_table_row(Relation index, ItemPointer tid, Datum *values, bool *isnull, boo
 							  &elements, &copy))
 	{
 		MemoryContextSwitchTo(old);
-		judge_table_row(cursor, tid, elements);
+		judge_table_row(cursor, tid, elements, values, isnull);
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(cursor->row_memory);

@@ -1,7 +1,7 @@
 /*
  * estimate.c
- *		gpuann_estimate(rows, dims, type, options, metric): estimate size and
- *		build time of an index.
+ *		gpuann_estimate(rows, dims, type, options, metric, include): estimate
+ *		size and build time of an index.
  *
  * Bytes are the format's and the engine's own arithmetic, for rows appended in
  * order: a build. The time is a model: as many distances per row as builds of
@@ -28,9 +28,13 @@
 #include "engine/prune.h"
 #include "client/mirror_table.h"
 #include "link/local_engine.h"
-#include "page/pages.h"
+#include "page/columns.h"
 #include "base/signature.h"
 #include "base/sql_row.h"
+#include "utils/array.h"
+
+#define ESTIMATE_ARGUMENTS	"int8,int4,regtype,_text,text"
+#define ESTIMATE_ARGUMENTS_0_1	5	/* without include: as version 0.1 declares them */
 
 /*
  * Measuring one distance: over so many bytes of vectors, which stay in a cache,
@@ -120,7 +124,7 @@ metric_of(const char *name, ElementType type)
  */
 static void
 estimate_format(IndexFormat *format, const GpuannTypeInfo *info, int64 rows, int32 dims,
-				Datum options)
+				Datum options, uint32 column_bytes)
 {
 	IndexAmRoutine *am = GetIndexAmRoutineByAmId(get_index_am_oid("gpuann", false), false);
 	const GpuannOptions *parsed = (const GpuannOptions *) am->amoptions(options, true);
@@ -138,12 +142,33 @@ estimate_format(IndexFormat *format, const GpuannTypeInfo *info, int64 rows, int
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("dims must be between 1 and %d", info->max_dims)));
-	format_compute(format, info, dims, m, ef_construction, (double) rows);
+	format_compute(format, info, dims, m, ef_construction, column_bytes, (double) rows);
 }
 
 /*
- * Bytes of the file: whole superblocks, and of the last its pending page, the
- * node pages and the vector pages begun.
+ * Bytes of the columns of a row: their types are given.
+ */
+static uint32
+included_bytes(FunctionCallInfo fcinfo)
+{
+	Datum	   *elements;
+	bool	   *nulls;
+	Oid		   *types;
+	int			count;
+
+	if (PG_NARGS() == ESTIMATE_ARGUMENTS_0_1)
+		return 0;
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(5), REGTYPEOID, sizeof(Oid), true, TYPALIGN_INT,
+					  &elements, &nulls, &count);
+	types = palloc0(sizeof(Oid) * Max(count, 1));
+	for (int i = 0; i < count; i++)
+		types[i] = nulls[i] ? InvalidOid : DatumGetObjectId(elements[i]);
+	return column_record_bytes(types, count);
+}
+
+/*
+ * Bytes of the file: whole superblocks, and of the last its pending page, its
+ * column pages, the node pages and the vector pages begun.
  */
 static uint64
 index_bytes(const IndexFormat *format, uint64 rows)
@@ -153,7 +178,8 @@ index_bytes(const IndexFormat *format, uint64 rows)
 	uint64		pages = 1 + (uint64) format->seed_pages + full * format->superblock_pages;
 
 	if (rest > 0)
-		pages += 1 + (rest + format->nodes_per_page - 1) / format->nodes_per_page +
+		pages += 1 + format_column_pages(format) +
+			(rest + format->nodes_per_page - 1) / format->nodes_per_page +
 			(rest * format->vector_bytes + GPUANN_PAYLOAD - 1) / GPUANN_PAYLOAD;
 	else if (rows == 0)
 		pages += 1;
@@ -243,8 +269,8 @@ build_seconds(const IndexFormat *format, uint64 rows)
 PG_FUNCTION_INFO_V1(gpuann_estimate);
 
 /*
- * gpuann_estimate(rows, dims, type, options, metric): bytes of index, mirror
- * and build, and its time.
+ * gpuann_estimate(rows, dims, type, options, metric, include): bytes of index,
+ * mirror and build, and its time.
  */
 Datum
 gpuann_estimate(PG_FUNCTION_ARGS)
@@ -254,12 +280,16 @@ gpuann_estimate(PG_FUNCTION_ARGS)
 	IndexFormat format;
 	SqlRow		row = {0};
 
-	signature_check(fcinfo, "int8,int4,regtype,_text,text", "int8,int8,int8,float8,int4");
+	signature_check(fcinfo,
+					PG_NARGS() == ESTIMATE_ARGUMENTS_0_1 ? ESTIMATE_ARGUMENTS
+														 : ESTIMATE_ARGUMENTS ",_regtype",
+					"int8,int8,int8,float8,int4");
 	rows = PG_GETARG_INT64(0);
 	info.type = element_type(PG_GETARG_OID(2));
 	info.metric = metric_of(text_to_cstring(PG_GETARG_TEXT_PP(4)), info.type);
 	info.max_dims = (int) engine_max_dims(info.type);
-	estimate_format(&format, &info, rows, PG_GETARG_INT32(1), PG_GETARG_DATUM(3));
+	estimate_format(&format, &info, rows, PG_GETARG_INT32(1), PG_GETARG_DATUM(3),
+					included_bytes(fcinfo));
 	row_put(&row, Int64GetDatum((int64) index_bytes(&format, rows)));
 	row_put(&row, Int64GetDatum((int64) mirror_bytes(&format, (uint32) rows)));
 	row_put(&row, Int64GetDatum((int64) build_memory(&format, (double) rows)));

@@ -52,7 +52,7 @@ typedef struct IndexStats
 	bool		grew;			/* in this sweep */
 
 	BlockNumber node_pages;
-	BlockNumber vector_pages;
+	BlockNumber vector_pages;	/* and those of columns */
 	BlockNumber posting_pages;	/* that were ever used */
 	BlockNumber blocks;
 } IndexStats;
@@ -153,6 +153,9 @@ count_pages(IndexStats *stats)
 		stats->node_pages += (slots + format->nodes_per_page - 1) / format->nodes_per_page;
 		stats->vector_pages +=
 			((uint64) slots * format->vector_bytes + GPUANN_PAYLOAD - 1) / GPUANN_PAYLOAD;
+		if (format->column_bytes > 0)
+			stats->vector_pages +=
+				(slots + columns_per_page(format) - 1) / columns_per_page(format);
 		left -= slots;
 	}
 }

@@ -10,6 +10,7 @@
 #include "lists/postings.h"
 
 #include "page/buffer_hints.h"
+#include "page/columns.h"
 
 #define CENTROID_DIVISOR	16		/* divisor: centroids take at most 1/16 of the vectors' bytes */
 #define POSTING_RESERVE	1.5		/* factor over the posting pages needed for the expected rows: with
@@ -117,8 +118,8 @@ list_format_most(const IndexFormat *format, double rows)
  * slots, and its share of one partly filled page per list.
  */
 static void
-plan_postings(const GpuannTypeInfo *info, uint32 dims, double rows, IndexFormat *format,
-			  ListFormat *lists)
+plan_postings(const GpuannTypeInfo *info, uint32 dims, uint32 columns, double rows,
+			  IndexFormat *format, ListFormat *lists)
 {
 	uint32		head;
 
@@ -128,7 +129,7 @@ plan_postings(const GpuannTypeInfo *info, uint32 dims, double rows, IndexFormat 
 
 		layout_head(format, lists, lists->lists);
 		head = lists->directory_pages + lists->centroid_pages + lists->codebook_pages;
-		if (!format_compute_lists(format, info, dims, postings, head))
+		if (!format_compute_lists(format, info, dims, columns, postings, head))
 			break;
 		needed = (double) format->superblock_slots / lists->page_entries +
 			lists->lists * Min(POSTING_RESERVE * format->superblock_slots / Max(rows, 1), 1);
@@ -143,12 +144,14 @@ list_format_plan(Relation index, const GpuannTypeInfo *info, uint32 dims, double
 				 uint64 seed, bool served, IndexFormat *format, ListFormat *lists)
 {
 	const GpuannOptions *options = (const GpuannOptions *) index->rd_options;
+	ColumnTable columns;
 
+	column_table_plan(index, &columns);
 	check_can_have_lists(index, info, dims);
 	memset(lists, 0, sizeof(*lists));
 	lists->seed = seed;
 	plan_codes(options, dims, served, lists);
-	if (!format_compute_lists(format, info, dims, 1, 1))
+	if (!format_compute_lists(format, info, dims, columns.row_bytes, 1, 1))
 		elog(ERROR, "no page layout for %u dimensions", dims);
 	lists->lists = (uint32) Max(sqrt(expected_rows), 1);
 	if (served)
@@ -156,7 +159,7 @@ list_format_plan(Relation index, const GpuannTypeInfo *info, uint32 dims, double
 	if (options != NULL && options->lists != GPUANN_UNSET)
 		lists->lists = options->lists;
 	lists->lists = Min(lists->lists, list_format_most(format, expected_rows));
-	plan_postings(info, dims, expected_rows, format, lists);
+	plan_postings(info, dims, columns.row_bytes, expected_rows, format, lists);
 }
 
 /* Whether a format is one that a build can have written. */

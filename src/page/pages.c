@@ -36,6 +36,7 @@ typedef struct IndexCache
 								 * call, and files of relations that a scan can see do not shrink
 								 * unnoticed */
 	BlockNumber heap_blocks;	/* the same for the table */
+	const ColumnTable *columns;	/* NULL: not read yet, or there are none */
 } IndexCache;
 
 /* Formats seen by this process. Few, because most indexes have similar ones. */
@@ -66,11 +67,13 @@ report_corrupt(Relation index, BlockNumber block, const char *what)
 static uint64
 superblock_pages_of(const IndexFormat *format, uint64 slots)
 {
-	uint64		postings = format_has_lists(format) ? format->posting_pages : 0;
+	uint64		others = 1 + format_postings(format);
 	uint64		node_pages = (slots + format->nodes_per_page - 1) / format->nodes_per_page;
 	uint64		vector_pages = (slots * format->vector_bytes + GPUANN_PAYLOAD - 1) / GPUANN_PAYLOAD;
 
-	return 1 + postings + node_pages + vector_pages;
+	if (format->column_bytes > 0)
+		others += (slots + columns_per_page(format) - 1) / columns_per_page(format);
+	return others + node_pages + vector_pages;
 }
 
 /*
@@ -97,11 +100,12 @@ format_layout(IndexFormat *format)
 
 	if (format->dims < 1 || !method_is_valid(format))
 		return false;
-	if (format->dims > engine_max_dims((ElementType) format->type))
+	if (format->dims > engine_max_dims((ElementType) format->type) ||
+		format->column_bytes > GPUANN_PAYLOAD)
 		return false;
 
 	format->vector_bytes = (uint32) engine_vector_bytes((ElementType) format->type, format->dims);
-	format->node_bytes = sizeof(NodeRecord) + format->degree * sizeof(uint32) + format->key_bytes;
+	format->node_bytes = sizeof(NodeRecord) + format->degree * sizeof(uint32);
 	format->nodes_per_page = GPUANN_PAYLOAD / format->node_bytes;
 	while (format->nodes_per_page > 0 && graph_rows_offset(format->nodes_per_page) +
 												 format->nodes_per_page * graph_row_bytes(format) >
@@ -129,7 +133,7 @@ format_layout(IndexFormat *format)
 /* Fill a format. The seed area has room for four times the expected rows. */
 void
 format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int m,
-			   int ef_construction, double expected_rows)
+			   int ef_construction, uint32 column_bytes, double expected_rows)
 {
 	double		seeds = Min(expected_rows * 4 / SLOTS_PER_SEED, (double) SEEDS_MAX);
 
@@ -145,14 +149,15 @@ format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int
 	format->m = m;
 	format->degree = 2 * m;
 	format->ef_construction = ef_construction;
+	format->column_bytes = column_bytes;
 	format->seed_pages = Max((uint32) (seeds / GPUANN_SEEDS_PER_PAGE) + 1, GPUANN_MIN_SEED_PAGES);
 	if (!format_layout(format))
 		elog(ERROR, "no page layout for %u dimensions", dims);
 }
 
 bool
-format_compute_lists(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, uint32 postings,
-					 uint32 head_pages)
+format_compute_lists(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims,
+					 uint32 column_bytes, uint32 postings, uint32 head_pages)
 {
 	memset(format, 0, sizeof(*format));
 	format->dims = dims;
@@ -160,9 +165,17 @@ format_compute_lists(IndexFormat *format, const GpuannTypeInfo *info, uint32 dim
 	format->metric = info->metric;
 	format->method = METHOD_IVFPQ;
 	format->degree = 1;
+	format->column_bytes = column_bytes;
 	format->posting_pages = postings;
 	format->seed_pages = head_pages;
 	return format_layout(format);
+}
+
+uint32
+format_version(const IndexFormat *format)
+{
+	return (format_has_lists(format) ? GPUANN_LISTS_VERSION : GPUANN_FORMAT_VERSION) +
+		   (format->column_bytes > 0 ? GPUANN_COLUMNS_VERSION : 0);
 }
 
 /*
@@ -182,8 +195,8 @@ head_is_valid(const IndexFormat *format)
 static bool
 version_is_read(const MetaPage *meta)
 {
-	return meta->format_version == GPUANN_FORMAT_VERSION ||
-		meta->format_version == GPUANN_LISTS_VERSION;
+	return meta->format_version >= GPUANN_FORMAT_VERSION &&
+		   meta->format_version <= GPUANN_LISTS_VERSION + GPUANN_COLUMNS_VERSION;
 }
 
 /*
@@ -194,9 +207,10 @@ check_format_version(Relation index, const MetaPage *meta)
 {
 	if (!version_is_read(meta))
 		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						errmsg("index \"%s\" has format version %u, this gpuann reads version %u",
+						errmsg("index \"%s\" has format version %u, this gpuann reads versions %u to %u",
 							   RelationGetRelationName(index), meta->format_version,
-							   GPUANN_FORMAT_VERSION),
+							   GPUANN_FORMAT_VERSION,
+							   GPUANN_LISTS_VERSION + GPUANN_COLUMNS_VERSION),
 						errhint("Please REINDEX it.")));
 }
 
@@ -221,11 +235,11 @@ meta_fault(Relation index, const MetaPage *meta)
 	IndexFormat layout = meta->format;
 	bool		known = cache != NULL && memcmp(cache->format, &layout, sizeof(layout)) == 0;
 
-	if ((meta->format_version == GPUANN_LISTS_VERSION) != format_has_lists(&meta->format))
+	if (meta->format_version != format_version(&meta->format))
 		return "the format version is not that of the method";
 	if (!known &&
 		(!engine_has_distance((ElementType) meta->format.type, (Metric) meta->format.metric) ||
-		 !head_is_valid(&meta->format) || meta->format.key_bytes != 0 || !format_layout(&layout) ||
+		 !head_is_valid(&meta->format) || !format_layout(&layout) ||
 		 memcmp(&layout, &meta->format, sizeof(layout)) != 0))
 		return "the format is not consistent";
 	if (!known && !is_format_of(index, &meta->format))
@@ -292,7 +306,10 @@ cache_meta(Relation index, const MetaPage *meta)
 		index->rd_amcache = cache;
 	}
 	else if (memcmp(cache->format, &meta->format, sizeof(IndexFormat)) != 0)
+	{
 		cache->format = intern_format(&meta->format);
+		cache->columns = NULL;
+	}
 	cache->nonce = meta->nonce;
 	cache->newest_pending = meta->newest_pending;
 }
@@ -393,6 +410,19 @@ index_set_newest_hint(Relation index, BlockNumber block)
 		((IndexCache *) index->rd_amcache)->newest_pending = block;
 }
 
+const ColumnTable *
+index_cached_columns(Relation index)
+{
+	(void) index_format(index);
+	return ((IndexCache *) index->rd_amcache)->columns;
+}
+
+void
+index_cache_columns(Relation index, const ColumnTable *columns)
+{
+	((IndexCache *) index->rd_amcache)->columns = columns;
+}
+
 /*
  * Length of the index's file when last asked; 0: never.
  */
@@ -489,6 +519,7 @@ page_init(Page page, PageKind kind, uint32 superblock)
 		case PAGE_NODE:
 		case PAGE_VECTOR:
 		case PAGE_POSTING:
+		case PAGE_COLUMN:
 			break;
 	}
 	page_reach(page, used);

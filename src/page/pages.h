@@ -4,13 +4,15 @@
  *
  * Block 0 is the metapage, followed by the seed pages, then by superblocks of
  * equal size. Superblock b has the slots [b * S, (b + 1) * S): one pending
- * page, posting pages if rows are in lists (src/lists), then node and vector
- * pages in the order in which slots reach them.
+ * page, posting pages if rows are in lists (src/lists), column pages if the
+ * index includes columns (columns.h), then node and vector pages in the order
+ * in which slots reach them.
  * Everything about a slot is located by arithmetic on IndexFormat.
  *
- * Lock order: pending pages (the newest first), node pages ascending, vector
- * pages ascending, seed, posting and directory pages, metapage, extension lock,
- * new page. Readers hold one content lock at a time. See README.md.
+ * Lock order: pending pages (the newest first), column pages, node pages
+ * ascending, vector pages ascending, seed, posting and directory pages,
+ * metapage, extension lock, new page. Readers hold one content lock at a time.
+ * See README.md.
  */
 #ifndef GPUANN_PAGES_H
 #define GPUANN_PAGES_H
@@ -26,6 +28,7 @@
 #define GPUANN_MAGIC			0x6E6E6167	/* "gann" */
 #define GPUANN_FORMAT_VERSION	4	/* of graphs */
 #define GPUANN_LISTS_VERSION	5	/* of indexes with lists */
+#define GPUANN_COLUMNS_VERSION	2	/* more, of either with columns: 6 and 7 */
 #define GPUANN_PAGE_ID			0xFF9A	/* identifies pages to tools like pg_filedump */
 #define GPUANN_META_BLOCK		0
 #define GPUANN_SUPERBLOCK_PAGES 128 /* maximum pages of a superblock, unless one vector needs
@@ -41,14 +44,15 @@ typedef enum PageKind
 	PAGE_VECTOR = 5,
 	PAGE_DIRECTORY = 6,			/* where lists begin */
 	PAGE_CENTROID = 7,			/* centroids of lists, and the codebook */
-	PAGE_POSTING = 8			/* entries of a list */
+	PAGE_POSTING = 8,			/* entries of a list */
+	PAGE_COLUMN = 9				/* values of the columns that the index includes */
 } PageKind;
 
 /* The special area of every page. */
 typedef struct PageTail
 {
 	uint64		change_seq;		/* node pages: of the last change by the linker or VACUUM */
-	uint32		superblock;		/* pending, node and vector pages; else 0 */
+	uint32		superblock;		/* of pages of superblocks; else 0 */
 	uint16		kind;			/* PageKind */
 	uint16		page_id;		/* GPUANN_PAGE_ID */
 } PageTail;
@@ -72,12 +76,12 @@ typedef struct IndexFormat
 		uint16		posting_pages;	/* lists: of a superblock */
 	};
 	uint32		vector_bytes;
-	uint16		node_bytes;		/* per slot: record, graph row and key */
-	uint16		key_bytes;		/* filter columns in a node record: 0 in this version */
+	uint16		node_bytes;		/* per slot: record and graph row */
+	uint16		column_bytes;	/* per slot on column pages; 0: the index includes no columns */
 	uint16		nodes_per_page;
 	uint16		node_pages;		/* per superblock */
 	uint32		vector_pages;
-	uint32		superblock_pages;	/* 1 + posting pages + node_pages + vector_pages */
+	uint32		superblock_pages;	/* pending page, posting, column, node and vector pages */
 	uint32		superblock_slots;	/* S */
 	uint32		seed_pages;		/* lists: of the directory, centroids and codebook */
 } IndexFormat;
@@ -104,6 +108,12 @@ typedef struct MetaPage
 	 */
 	BlockNumber newest_pending;
 } MetaPage;
+
+/*
+ * Where formats 6 and 7 have the table of columns, in the contents of the
+ * metapage. What is between the fields of 4 and 5 and it is reserved, and zero.
+ */
+#define GPUANN_META_COLUMNS		512
 
 typedef enum PendingState
 {
@@ -176,8 +186,7 @@ typedef struct NodeCopy
 	ItemPointerData tid;
 	uint16		flags;
 	uint32		version;
-	uint32		neighbours[FLEXIBLE_ARRAY_MEMBER];	/* degree entries, NO_SLOT after the last; then
-													 * the key */
+	uint32		neighbours[FLEXIBLE_ARRAY_MEMBER];	/* degree entries, NO_SLOT after the last */
 } NodeCopy;
 
 #define GRAPH_ROW_ALIGN		64		/* graph rows are aligned to cache lines within the page */
@@ -227,14 +236,23 @@ format_has_lists(const IndexFormat *format)
 static inline uint32
 format_postings(const IndexFormat *format)
 {
-	return format->superblock_pages - 1 - format->node_pages - format->vector_pages;
+	return format_has_lists(format) ? format->posting_pages : 0;
 }
 
 /* The first of a superblock's node and vector pages. */
 static inline BlockNumber
 rows_start(const IndexFormat *format, uint32 superblock)
 {
-	return superblock_start(format, superblock) + 1 + format_postings(format);
+	return superblock_start(format, superblock) + format->superblock_pages - format->node_pages -
+		   format->vector_pages;
+}
+
+/* Column pages of a superblock, which are in front of these. */
+static inline uint32
+format_column_pages(const IndexFormat *format)
+{
+	return format->superblock_pages - 1 - format_postings(format) - format->node_pages -
+		   format->vector_pages;
 }
 
 static inline uint32
@@ -297,13 +315,34 @@ node_page_first_slot(const IndexFormat *format, uint32 superblock, uint32 page)
 	return superblock * format->superblock_slots + page * format->nodes_per_page;
 }
 
+/* Slots of a column page. All columns of a slot are on one page. */
+static inline uint32
+columns_per_page(const IndexFormat *format)
+{
+	return (uint32) GPUANN_PAYLOAD / format->column_bytes;
+}
+
+/* The page of a slot's columns, and its place there. */
+static inline BlockNumber
+column_block(const IndexFormat *format, uint32 slot)
+{
+	return superblock_start(format, slot_superblock(format, slot)) + 1 + format_postings(format) +
+		   slot % format->superblock_slots / columns_per_page(format);
+}
+
+static inline uint32
+column_index(const IndexFormat *format, uint32 slot)
+{
+	return slot % format->superblock_slots % columns_per_page(format);
+}
+
 static inline NodeRecord *
 node_record(const IndexFormat *format, Page page, uint32 slot)
 {
 	return (NodeRecord *) PageGetContents(page) + node_index(format, slot);
 }
 
-/* Bytes of a graph row, key included. */
+/* Bytes of a graph row. */
 static inline uint32
 graph_row_bytes(const IndexFormat *format)
 {
@@ -323,8 +362,8 @@ graph_rows_offset(uint32 records)
 }
 
 /*
- * A slot's graph row: degree neighbours, NO_SLOT after the last; then the key.
- * In a free slot the first neighbour is the next free slot.
+ * A slot's graph row: degree neighbours, NO_SLOT after the last. In a free slot
+ * the first neighbour is the next free slot.
  */
 static inline uint32 *
 graph_row(const IndexFormat *format, Page page, uint32 slot)
@@ -372,18 +411,21 @@ vector_place_next(const IndexFormat *format, VectorPlace *place)
 /* ---- pages.c ---- */
 
 /*
- * Fill a format for an index with this many expected rows (0: unknown). Raises
- * an error if one row does not fit.
+ * Fill a format for an index with this many expected rows (0: unknown), which
+ * have column_bytes of columns each. Raises an error if one row does not fit.
  */
 extern void format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int m,
-						   int ef_construction, double expected_rows);
+						   int ef_construction, uint32 column_bytes, double expected_rows);
 
 /*
  * The same for an index with lists, which has this many posting pages in each
  * superblock and head_pages before the first. False: one row does not fit.
  */
 extern bool format_compute_lists(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims,
-								 uint32 postings, uint32 head_pages);
+								 uint32 column_bytes, uint32 postings, uint32 head_pages);
+
+/* The version of the format that an index has on its metapage. */
+extern uint32 format_version(const IndexFormat *format);
 
 /*
  * Return the format of an index, cached in rd_amcache; checks magic, version
@@ -413,6 +455,15 @@ extern BlockNumber index_ask_blocks(Relation index);
 extern BlockNumber index_known_heap_blocks(Relation index);
 extern BlockNumber index_ask_heap_blocks(Relation index, Relation heap);
 extern void index_set_newest_hint(Relation index, BlockNumber block);
+
+/*
+ * The table of columns, as columns.c has cached it: it lives as long as the
+ * process. NULL: not yet.
+ */
+typedef struct ColumnTable ColumnTable;
+
+extern const ColumnTable *index_cached_columns(Relation index);
+extern void index_cache_columns(Relation index, const ColumnTable *columns);
 
 /* Create a new identity for an index: random, never 0. */
 extern uint64 random_nonce(void);

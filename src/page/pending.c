@@ -16,6 +16,7 @@
 #include "base/faults.h"
 #include "miscadmin.h"
 #include "page/append_wal.h"
+#include "page/columns.h"
 #include "utils/rel.h"
 
 /* Maximum number of pages that a vector can touch. */
@@ -43,6 +44,7 @@ typedef struct AppendedRow
 	uint32		slot;
 	bool		fresh;			/* slot never used before */
 	ItemPointer tid;
+	const ColumnRecord *columns;	/* NULL: the index includes none */
 	float		least_norm;		/* range that the vector's norm is in */
 	float		most_norm;
 	VectorPart	parts[MAX_VECTOR_PARTS];
@@ -457,6 +459,36 @@ log_lower(LoggedPage *logged)
 }
 
 /*
+ * Write the columns of a row, in a WAL record of their own: that of the row has
+ * no room for a fifth page. Nothing refers to them yet.
+ */
+static void
+write_columns(Relation index, const IndexFormat *format, const AppendedRow *row)
+{
+	uint32		place = column_index(format, row->slot);
+	bool		first = row->fresh && place == 0;
+	Buffer		buffer =
+		lock_for_row(index, column_block(format, row->slot), PAGE_COLUMN, first);
+	AppendWal	log;
+	LoggedPage *logged;
+	ColumnRecord *to;
+
+	/* As in append_write_row(): nothing can fail from here on. */
+	append_wal_begin(&log, index);
+	START_CRIT_SECTION();
+	logged = log_page(&log, buffer, PAGE_COLUMN, first, slot_superblock(format, row->slot));
+	to = column_record(format, logged->page, row->slot);
+	page_reach(logged->page, (place + 1) * (Size) format->column_bytes);
+	memcpy(to, row->columns, format->column_bytes);
+	log_lower(logged);
+	append_wal_tail(logged, to, format->column_bytes);
+	append_wal_finish(&log);
+	END_CRIT_SECTION();
+	UnlockReleaseBuffer(buffer);
+	FAULT_POINT("append-columns");
+}
+
+/*
  * Widen the append point's range of norms to include a row's. Most rows are
  * within it, and log nothing.
  */
@@ -604,12 +636,14 @@ set_nonce(Relation index)
 }
 
 /*
- * Insert a row and return its slot.
+ * Insert a row.
  */
 void
-append_row(Relation index, const IndexFormat *format, const void *vector, ItemPointer tid)
+append_row(Relation index, const IndexFormat *format, const void *vector,
+		   const ColumnRecord *columns, ItemPointer tid)
 {
 	AppendedRow	row = {.tid = tid,
+					   .columns = columns,
 					   .least_norm = GPUANN_NO_LEAST_NORM,
 					   .most_norm = GPUANN_NO_MOST_NORM};
 	Buffer		newest;
@@ -635,6 +669,8 @@ append_row(Relation index, const IndexFormat *format, const void *vector, ItemPo
 	if (row.fresh)
 		extend_to(index, Max(node_block(format, row.slot), row.parts[row.nparts - 1].block));
 	FAULT_POINT("append-extended");
+	if (row.columns != NULL)
+		write_columns(index, format, &row);
 	if (row.nparts > 2)
 		write_long_vector(index, format, &row);
 	append_write_row(index, format, newest, &row);

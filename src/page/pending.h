@@ -8,6 +8,8 @@
 
 #include "page/pages.h"
 
+struct ColumnRecord;
+
 #define PENDING_NEWEST_SLOTS	32	/* entries of the newest pending page that its readers copy:
 									 * more than arrive while a mirror processes those before */
 
@@ -55,12 +57,14 @@ extern bool pending_read(Relation index, const IndexFormat *format, const Pendin
 						 uint64 from, uint64 to, uint32 **slots, uint32 *count);
 
 /*
- * Add a row: takes the append lock, a free or fresh slot, writes vector, node
- * record and list entry (one WAL record if the vector lies on at most two
- * pages). After it returns the row is found by every scan; edges come later.
+ * Add a row: takes the append lock, a free or fresh slot, writes its columns
+ * (of format->column_bytes bytes; NULL if the index includes none), vector,
+ * node record and list entry: one WAL record, before which are those of the
+ * columns and of a vector on more than two pages. After it returns the row is
+ * found by every scan; edges come later.
  */
 extern void append_row(Relation index, const IndexFormat *format, const void *vector,
-					   ItemPointer tid);
+					   const struct ColumnRecord *columns, ItemPointer tid);
 
 /*
  * Begin another superblock, for its posting pages; returns how many there are

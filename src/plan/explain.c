@@ -9,6 +9,7 @@
 #include "commands/explain_format.h"
 #include "commands/explain_state.h"
 #endif
+#include "nodes/makefuncs.h"
 #include "utils/lsyscache.h"
 #include "utils/ruleutils.h"
 
@@ -61,6 +62,12 @@ explain_plan(GpuannNode *node, List *ancestors, ExplainState *es)
 							es);
 	if (node->kind > NODE_EXACT)
 		ExplainPropertyText("Bound", bound_names[node->kind], es);
+	if (node->filter_clauses != NIL)
+		ExplainPropertyText(
+			"Index Filter",
+			deparse_expression((Node *) make_ands_explicit(node->filter_clauses), context, prefix,
+							   false),
+			es);
 	if (node->threshold_lists != NIL)
 		explain_limits(node, context, prefix, es);
 }
@@ -91,14 +98,17 @@ report_scan(const GpuannNode *node, const ScanReport *report)
 	tell_number(report, "visited", "Gpuann Visited", NULL, stats->visited);
 	tell_number(report, "judged", "Gpuann Judged", NULL, node->judged);
 	tell_number(report, "passed", "Gpuann Passed", NULL, node->passed_count);
+	if (node->excluded > 0 && !node->secret)
+		tell_number(report, "excluded", "Gpuann Excluded", NULL, node->excluded);
 	tell_number(report, "pending", "Gpuann Pending", NULL, stats->pending);
 	tell_number(report, "missed", "Gpuann Missed", NULL, tally->dropped);
 	if (stats->heap_order > 0)
-	{
 		tell_number(report, "in_heap_order", "Gpuann In Heap Order", NULL, stats->heap_order);
+	if (stats->by_columns && !node->secret)
+		tell_number(report, "chosen", "Gpuann Chosen", NULL, stats->chosen);
+	if (stats->heap_order > 0 || stats->by_columns)
 		tell_text(report, "ranked_by", "Gpuann Ranked By",
 				  stats->server_ranked ? "server" : "pages");
-	}
 	if (stats->probes > 0)
 		tell_number(report, "probes", "Gpuann Probes", NULL, stats->probes);
 	if (tally->why != FALLBACK_NONE)

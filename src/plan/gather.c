@@ -201,7 +201,7 @@ next_streamed(GpuannNode *node, ScanRow *row, double *following)
 		if (node->settled_slots != NULL && slot_set_has(node->settled_slots, row->slot))
 			continue;
 		/* In heap order all were judged before the scan ranked them. */
-		if (node->scan->passing == NULL && !node_judge(node, row))
+		if (!node->scan->judged && !node_judge(node, row))
 			continue;
 		node->streamed++;
 		if (scan_peek(node->scan, following))

@@ -50,8 +50,12 @@ gpuann_create_node(CustomScan *plan)
 	node->as_found = lthird_oid(oids);
 	node->junk_is_unused = lfourth_oid(oids);
 	node->few = list_nth_oid(oids, 4);
+	node->secret = list_nth_oid(oids, 5);
 	node->distance = linitial_node(OpExpr, plan->custom_exprs);
 	node->threshold_lists = lthird(plan->custom_exprs);
+	node->filter_clauses = lfourth(plan->custom_exprs);
+	node->columns_share =
+		DatumGetFloat8(castNode(Const, list_nth(plan->custom_exprs, 4))->constvalue);
 	node->fetched_slot = NO_SLOT;
 	return (Node *) node;
 }
@@ -157,6 +161,8 @@ node_begin(CustomScanState *css, EState *estate, int eflags)
 					 &css->ss.ps);
 	lock = exec_rt_fetch(plan->scanrelid, estate)->rellockmode;
 	node->index = index_open(node->index_oid, lock);
+	node->index_filter = index_filter_begin(node->filter_clauses, node->index, plan->scanrelid,
+											&css->ss.ps);
 	node->runtime = CreateExprContext(estate);
 	node->memory =
 		AllocSetContextCreate(estate->es_query_cxt, "gpuann node", ALLOCSET_SMALL_SIZES);
@@ -352,6 +358,25 @@ row_passes(void *caller)
 }
 
 /*
+ * What columns exclude, with the values that the filter has now.
+ */
+static ColumnFilter
+column_filter(const GpuannNode *node)
+{
+	/* What a page lacks must not decide which rounds come before it. */
+	ColumnFilter columns = {.share = node->columns_share,
+							.wanted = node->wanted - node->skipped};
+	MemoryContext old;
+
+	if (node->index_filter == NULL)
+		return columns;
+	old = MemoryContextSwitchTo(node->memory);
+	columns.program = index_filter_bind(node->index_filter, node->runtime);
+	MemoryContextSwitchTo(old);
+	return columns;
+}
+
+/*
  * What the node wants of its scan.
  */
 static ScanWants
@@ -364,7 +389,8 @@ scan_wants(GpuannNode *node)
 						 .kind = scan_kind(node, limited),
 						 .rows = (uint64) Min(needed, ENGINE_MAX_SLOTS),
 						 .few = node->few,
-						 .most_distance = node->most_distance};
+						 .most_distance = node->most_distance,
+						 .columns = column_filter(node)};
 
 	wants.ef = first_breadth(node, gpuann_effective_ef_search(node->index, lists), lists);
 	if (node->kind == NODE_RANGE)
@@ -566,6 +592,13 @@ node_judge(GpuannNode *node, ScanRow *row)
 	ExprContext *econtext = node->css.ss.ps.ps_ExprContext;
 
 	pgstat_count_index_tuples(node->index, 1);
+	if (node->scan->wants.columns.program != NULL && !scan_slot_may_pass(node->scan, row->slot))
+	{
+		InstrCountFiltered1(node, 1);
+		node->judged++;
+		node->excluded++;
+		return false;
+	}
 	if (!node_fetch(node, &row->tid, row->slot))
 		return false;
 	node->judged++;

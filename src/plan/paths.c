@@ -18,6 +18,7 @@
 
 #include "base/handler.h"
 
+#include "catalog/pg_type.h"
 #include "nodes/extensible.h"
 #include "nodes/makefuncs.h"
 #include "nodes/pathnodes.h"
@@ -273,6 +274,19 @@ make_bounded_path(PlannerInfo *root, RelOptInfo *rel, const PathKey *key, const 
 }
 
 /*
+ * The share of an index's rows that some clauses on its columns let pass; more
+ * than 0.
+ */
+static double
+columns_share(PlannerInfo *root, const RelOptInfo *rel, List *clauses)
+{
+	if (clauses == NIL)
+		return 1;
+	return Max(clauselist_selectivity(root, clauses, (int) rel->relid, JOIN_INNER, NULL),
+			   1.0 / ENGINE_MAX_SLOTS);
+}
+
+/*
  * Add an exact path of the node in the order of a distance, and remember what
  * others can be made of. Returns what was examined of the index.
  */
@@ -283,6 +297,7 @@ add_ordered_path(PlannerInfo *root, RelOptInfo *rel, const IndexOptInfo *index, 
 	Planning   *planning = planning_of(root);
 	ParamPathInfo *param_info = get_baserel_parampathinfo(root, rel, rel->lateral_relids);
 	List	   *thresholds = thresholds_of(root, rel, param_info, distance);
+	List	   *filters;
 	OrderedRel	ordered = {
 		.rel = rel,
 		.index = index,
@@ -291,6 +306,7 @@ add_ordered_path(PlannerInfo *root, RelOptInfo *rel, const IndexOptInfo *index, 
 		.distance = distance,
 		.limits = threshold_limits(thresholds),
 		.demand.within = 1,
+		.demand.columns = 1,
 		.rows = param_info != NULL ? param_info->ppi_rows : rel->rows,
 		.most = get_float8_infinity(),
 		.enabled = index_is_enabled(root, index),
@@ -309,6 +325,10 @@ add_ordered_path(PlannerInfo *root, RelOptInfo *rel, const IndexOptInfo *index, 
 		ordered.most = gpuann_range_price(root, ordered.priced,
 										  ordered.demand.within * index->tuples, 1);
 	}
+	filters = param_info != NULL ? list_concat_copy(rel->baserestrictinfo, param_info->ppi_clauses)
+								 : rel->baserestrictinfo;
+	filters = index_filter_clauses(root, rel, index, filters);
+	ordered.demand.columns = columns_share(root, rel, filters);
 	ordered.demand.passing =
 		Min(ordered.rows / Max(ordered.demand.within * index->tuples, 1), 1);
 	add_path(rel, ordered_path(root, &ordered, param_info, &exact_bound, rel->reltarget));
@@ -437,6 +457,29 @@ clauses_to_test(const RelOptInfo *rel, Oid index, List *clauses)
 }
 
 /*
+ * Those of a scan's clauses that its index evaluates on its columns, and the
+ * share that they let pass, as a plan carries them.
+ */
+static List *
+columns_filter(PlannerInfo *root, const RelOptInfo *rel, Oid index, List *clauses)
+{
+	List	   *found = NIL;
+	ListCell   *cell;
+
+	foreach(cell, rel->indexlist)
+	{
+		const IndexOptInfo *info = lfirst(cell);
+
+		if (info->indexoid == index)
+			found = index_filter_clauses(root, rel, info, clauses);
+	}
+	return list_make2(extract_actual_clauses(found, false),
+					  makeConst(FLOAT8OID, -1, InvalidOid, sizeof(float8),
+								Float8GetDatum(columns_share(root, rel, found)), false,
+								FLOAT8PASSBYVAL));
+}
+
+/*
  * Whether no plan node reads resjunk columns of the scan's target list. One
  * that is marked resjunk there was in the query's target list: nodes in between
  * have the same one.
@@ -459,15 +502,18 @@ plan_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *targets, L
 	CustomScan *plan = makeNode(CustomScan);
 	List	   *oids = list_nth(path->custom_private, PATH_INDEX);
 
+	clauses = clauses_to_test(rel, linitial_oid(oids), clauses);
 	plan->scan.scanrelid = rel->relid;
 	plan->scan.plan.targetlist = targets;
-	plan->scan.plan.qual =
-		extract_actual_clauses(clauses_to_test(rel, linitial_oid(oids), clauses), false);
+	plan->scan.plan.qual = extract_actual_clauses(clauses, false);
 	plan->flags = path->flags;
 	plan->custom_private =
-		list_concat_copy(oids, list_make2_oid(is_junk_unused(root, rel, lsecond_oid(oids)),
-											  gpuann_few_are_wanted(root)));
-	plan->custom_exprs = list_copy_tail(path->custom_private, PATH_DISTANCE);
+		list_concat_copy(oids, list_make3_oid(is_junk_unused(root, rel, lsecond_oid(oids)),
+											  gpuann_few_are_wanted(root),
+											  root->qual_security_level > 0));
+	plan->custom_exprs =
+		list_concat(list_copy_tail(path->custom_private, PATH_DISTANCE),
+					columns_filter(root, rel, linitial_oid(oids), clauses));
 	plan->methods = &gpuann_plan_methods;
 	return &plan->scan.plan;
 }

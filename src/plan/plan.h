@@ -2,9 +2,10 @@
  * plan.h
  *		The plan node. Planning: paths of relations (paths.c), the distance that
  *		orders them (order.c), queries with a LIMIT (limit.c, stream.c),
- *		thresholds of the distance (threshold.c, sample.c, range.c). Execution:
- *		node.c, gathering rows (gather.c), distances in expressions
- *		(distance.c), nodes that ask the server together (group.c).
+ *		thresholds of the distance (threshold.c, sample.c, range.c), filters on
+ *		the index's columns (index_filter.c). Execution: node.c, gathering rows
+ *		(gather.c), distances in expressions (distance.c), nodes that ask the
+ *		server together (group.c).
  */
 #ifndef GPUANN_PLAN_H
 #define GPUANN_PLAN_H
@@ -18,6 +19,7 @@
 #include "nodes/plannodes.h"
 #include "portability/instr_time.h"
 
+#include "plan/index_filter.h"
 #include "scan/cost.h"
 #include "scan/scan.h"
 
@@ -63,6 +65,9 @@ typedef struct GpuannNode
 	OpExpr	   *distance;		/* indexed expression, operator, query */
 	List	   *threshold_lists;	/* threshold_limits(): the operator's value of a row that
 									 * passes is at most the least of them */
+	List	   *filter_clauses; /* quals that exclude rows by the index's columns */
+	double		columns_share;	/* of the rows that the planner expects these to let pass */
+	bool		secret;			/* row security applies: what they exclude is not told */
 	NodeKind	kind;
 	bool		as_found;		/* rows may come in the order in which they are found */
 	bool		junk_is_unused; /* nothing reads columns that are only for order */
@@ -75,6 +80,7 @@ typedef struct GpuannNode
 	bool		output_has_value;	/* and the target list */
 	bool		output_changed;	/* a column that nothing reads is NULL */
 	NodeLimit	limit;
+	IndexFilter *index_filter;	/* filter_clauses, compiled; NULL: none */
 	MergeAppendState *merge;	/* takes a first row from this node and its siblings; or NULL */
 
 	/* opened */
@@ -118,6 +124,7 @@ typedef struct GpuannNode
 
 	/* told by EXPLAIN, of all scans */
 	uint64		judged;
+	uint64		excluded;		/* of these, by columns, without being fetched */
 	uint64		passed_count;
 } GpuannNode;
 

@@ -12,6 +12,7 @@
  */
 #include "base/handler.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "access/genam.h"
@@ -88,6 +89,8 @@ static const StepPrices cuda_prices = {
 #define CONFIRM_OPERATORS		8	/* the page of a row that is an answer */
 #define FETCH_OPERATORS			100 /* its tuple, anywhere in the table, even if that is cached */
 #define HEAP_ORDER_OPERATORS	4	/* reading and sorting a TID */
+#define COLUMN_OPERATORS		1	/* evaluating a row's columns among those of all rows, */
+#define COLUMN_FETCH_OPERATORS	15	/* ... or those of one row */
 
 /*
  * What other plans pay for a distance and its comparison, however long the
@@ -114,6 +117,7 @@ struct PricedIndex
 	double		random_page;
 	double		sequential_page;
 	double		vector_bytes;
+	double		column_bytes;	/* of the columns that it includes */
 	int			m;
 	int			ef;				/* of the first search */
 	double		lists;			/* 0: it is a graph */
@@ -138,6 +142,7 @@ examine_format(Relation relation, PricedIndex *index)
 	index->m = format != NULL ? format->m : GPUANN_DEFAULT_M;
 	index->readable = format != NULL;
 	index->vector_bytes = format != NULL ? format->vector_bytes : 0;
+	index->column_bytes = format != NULL ? format->column_bytes : 0;
 	if (!has_lists || !list_format_peek(relation, format, &lists))
 		return;
 	index->lists = lists.lists;
@@ -454,6 +459,47 @@ judging_price(const PricedIndex *index, double rows)
 }
 
 /*
+ * The price of judging proposed rows, of which columns exclude some before they
+ * are fetched.
+ */
+static double
+proposals_price(const PricedIndex *index, const NodeDemand *demand, double rows)
+{
+	if (demand->columns >= 1)
+		return judging_price(index, rows);
+	return rows * COLUMN_FETCH_OPERATORS * cpu_operator_cost +
+		   judging_price(index, rows * demand->columns);
+}
+
+/*
+ * The price of evaluating the columns of all rows, ranking those that they let
+ * pass, and judging as many of these as are wanted to pass (scan_columns.c).
+ */
+static double
+chosen_price(const PricedIndex *index, const NodeDemand *demand, double wanted)
+{
+	double		chosen = Max(index->rows * demand->columns, 1);
+	double		pass = Min(demand->within * demand->passing / demand->columns, 1);
+	double		column_pages = index->rows * index->column_bytes / BLCKSZ;
+
+	return index->rows * COLUMN_OPERATORS * cpu_operator_cost +
+		   Min(column_pages, index->pages) * index->sequential_page +
+		   reading_price(index, chosen) + distances_price(index, chosen, page_prices.compare) +
+		   judging_price(index, Min(wanted / Max(pass, 1 / chosen), chosen));
+}
+
+/*
+ * Whether a scan has columns choose rows rather than search the graph with this
+ * breadth.
+ */
+static bool
+choosing_is_cheaper(const PricedIndex *index, const NodeDemand *demand, double ef)
+{
+	return demand->columns < 1 &&
+		   scan_columns_are_cheaper(ef, index->rows, demand->columns, index->server);
+}
+
+/*
  * The price of judging all rows in heap order, and of ranking those that pass
  * (scan_judge.c).
  */
@@ -479,6 +525,8 @@ static double
 exact_stage_price(const PricedIndex *index, const NodeDemand *demand, double proposals,
 				  double needed, bool after_rounds)
 {
+	if (demand->columns <= (after_rounds ? 1 - DBL_EPSILON : MOST_CHOSEN))
+		return chosen_price(index, demand, demand->wanted);
 	if (index->rel->baserestrictinfo != NIL &&
 		!scan_is_small_part(index->rows, index->rel->tuples) &&
 		(after_rounds || needed * JUDGE_ROW_COST > index->rows))
@@ -505,7 +553,8 @@ gather_price(const PricedIndex *index, const NodeDemand *demand)
 	bool		filtered = index->rel->baserestrictinfo != NIL;
 	GraphRounds rounds = {0};
 
-	if (first >= index->ef && is_too_broad(index, first, false))
+	if (first >= index->ef &&
+		(is_too_broad(index, first, false) || choosing_is_cheaper(index, demand, needed)))
 		return price + exact_stage_price(index, demand, proposals, needed, false);
 	do
 	{
@@ -515,12 +564,13 @@ gather_price(const PricedIndex *index, const NodeDemand *demand)
 		price += likely * (rounds.price - before);
 		/* A round that goes beyond a threshold is the last. */
 		if (demand->within < 1 && rounds.ef > within)
-			return price + judging_price(index, proposals);
+			return price + proposals_price(index, demand, proposals);
 		likely = chance_of_fewer(Min(ef, within), demand->wanted, demand->passing);
 		ef = foreseen_ef(demand, ef);
 	} while (likely > MIN_LIKELY && rounds.ef < within &&
+			 !choosing_is_cheaper(index, demand, ef) &&
 			 !is_too_broad(index, ef, filtered && scan_is_leap(rounds.ef, ef)));
-	return price + (1 - likely) * judging_price(index, proposals) +
+	return price + (1 - likely) * proposals_price(index, demand, proposals) +
 		   likely * exact_stage_price(index, demand, proposals, Max(ef, EXACT_NEXT_ROOM), true);
 }
 
@@ -583,6 +633,12 @@ gpuann_price(PlannerInfo *root, const PricedIndex *examined, const NodeDemand *d
 	{
 		double		begin = START_OPERATORS * cpu_operator_cost;
 
+		if (demand->columns <= MOST_CHOSEN)
+		{
+			*startup = begin + chosen_price(&index, demand, 1);
+			*total = begin + chosen_price(&index, demand, within * demand->passing);
+			return;
+		}
 		*startup = begin + exact_price(&index, room) + judging_price(&index, first);
 		*total =
 			begin + exact_passes_price(&index, within, room) + judging_price(&index, within);
@@ -590,6 +646,9 @@ gpuann_price(PlannerInfo *root, const PricedIndex *examined, const NodeDemand *d
 	else if (demand->kind == DEMAND_BOUND && complete && !gpuann_exact)
 	{
 		double		proposals = Max(Min(demand->wanted * first, within), 1);
+		double		exact = demand->columns <= MOST_CHOSEN
+			? chosen_price(&index, demand, demand->wanted)
+			: exact_price(&index, room) + judging_price(&index, proposals);
 
 		*total = gather_price(&index, demand);
 		/*
@@ -600,8 +659,7 @@ gpuann_price(PlannerInfo *root, const PricedIndex *examined, const NodeDemand *d
 		 */
 		if ((index.server && index.paged) || rel->baserestrictinfo != NIL)
 			*total = Min(*total,
-						 0.98 * (START_OPERATORS * cpu_operator_cost +
-								 exact_price(&index, room) + judging_price(&index, proposals)));
+						 0.98 * (START_OPERATORS * cpu_operator_cost + exact));
 		*startup = *total;
 	}
 	else

@@ -25,6 +25,8 @@ typedef struct NodeDemand
 	double		within;			/* share of the index's rows that lie within the thresholds; 1:
 								 * there are none */
 	double		passing;		/* share of those that pass all filters */
+	double		columns;		/* share of the index's rows that filters on its columns let pass;
+								 * 1: there are none */
 } NodeDemand;
 
 /* What prices of an index depend on: read once, for it opens the index. */

@@ -55,7 +55,7 @@ scan_finish(GpuannScan *scan)
 {
 	if (!scan->started)
 		return;
-	scan_judge_end(scan);
+	passing_end(scan);
 	client_count_scan(scan->mirror, &scan->stats.tally);
 	last_scan = scan->stats;
 	scan->started = false;
@@ -156,6 +156,7 @@ scan_first_query(IndexScanDesc desc, ServerQuery *query)
 {
 	GpuannScan *scan = desc->opaque;
 	ScanKind	kind = scan->wants.set ? scan->wants.kind : kind_as_set();
+	double		rows = desc->indexRelation->rd_rel->reltuples;
 	uint32		lists;
 
 	scan->format = index_format(desc->indexRelation);
@@ -165,7 +166,10 @@ scan_first_query(IndexScanDesc desc, ServerQuery *query)
 	query->k = query->ef = first_ef(desc->indexRelation, &scan->wants);
 	/* As graph_round() does, but with the catalog's number of rows. */
 	if (scan->wants.ef == query->ef &&
-		scan_graph_is_dearer(query->ef, desc->indexRelation->rd_rel->reltuples, false))
+		(scan_graph_is_dearer(query->ef, rows, false) ||
+		 (scan->wants.columns.program != NULL &&
+		  scan_columns_are_cheaper((double) scan->wants.rows, rows, scan->wants.columns.share,
+								   true))))
 		return false;
 	source_plan_query(desc->indexRelation, scan->format, query, &lists);
 	return query->vector != NULL && kind != SCAN_EXACT;

@@ -12,6 +12,7 @@
 #include "page/buffer_hints.h"
 #include "scan/operator_value.h"
 
+#include "engine/filter.h"
 #include "lib/pairingheap.h"
 #include "scan/page_search.h"
 
@@ -28,6 +29,12 @@
 #define PAGE_GRAPH_ROW_COST 25		/* ... and over pages */
 #define JUDGE_ROW_COST		5		/* rows judged in heap order that cost as much as one
 									 * judged in order of distance */
+#define COLUMN_ROWS			200		/* rows whose columns are evaluated in the time of one more of
+									 * ef over pages, ... */
+#define SERVER_COLUMN_ROWS	100 	/* ... and by a server */
+#define CHOSEN_ROW_COST		24		/* columns evaluated in the time in which pages rank a row that
+									 * they have let pass */
+#define MOST_CHOSEN			0.5		/* a larger share is not worth being chosen from the start */
 #define EXPECTED_WEIGHT		4		/* the share that the planner expects to pass weighs as much
 									 * as this many rows that passed */
 #define FIRST_EF_FACTOR		4		/* the first round of a caller that gathers rows is at most
@@ -100,6 +107,16 @@ static inline bool
 scan_is_small_part(double rows, double table_rows)
 {
 	return rows * JUDGE_ROW_COST < table_rows;
+}
+
+/*
+ * Whether evaluating the columns of all rows, and ranking the share that they
+ * let pass, costs less than a graph search of this breadth.
+ */
+static inline bool
+scan_columns_are_cheaper(double ef, double rows, double share, bool server)
+{
+	return ef * (server ? SERVER_COLUMN_ROWS : COLUMN_ROWS) > rows * (1 + share * CHOSEN_ROW_COST);
 }
 
 /*
@@ -183,6 +200,18 @@ typedef struct ScanFilter
 	TupleTableSlot *row;
 } ScanFilter;
 
+/*
+ * A condition on columns that the index includes, as a part of the caller's
+ * filter: what it excludes does not pass. NULL: there is none. It does not
+ * stand for the filter, which all rows returned are still to be shown.
+ */
+typedef struct ColumnFilter
+{
+	const FilterProgram *program;
+	double		share;			/* of the rows that the planner expects it to let pass */
+	uint64		wanted;			/* rows that pass the caller's filter, of a page; 0: unknown */
+} ColumnFilter;
+
 /* What a caller wants of a scan, instead of what the settings say. */
 typedef struct ScanWants
 {
@@ -194,6 +223,7 @@ typedef struct ScanWants
 	double		most_distance;	/* farther rows are not wanted; only exact rounds over pages leave
 								 * them out */
 	ScanFilter	filter;
+	ColumnFilter columns;
 } ScanWants;
 
 /* What a scan is doing. */
@@ -236,6 +266,8 @@ typedef struct LastScan
 	uint32		graph_rounds;
 	uint32		exact_passes;
 	uint64		heap_order;		/* rows judged in heap order; ... */
+	bool		by_columns;		/* rows were chosen by columns, ... */
+	uint64		chosen;			/* ... so many; ... */
 	bool		server_ranked;	/* ... the server has ranked those that passed */
 	uint64		queue_us;		/* at the server, before its engine began */
 	uint64		engine_us;
@@ -283,7 +315,7 @@ typedef struct RowOrder
 	bool		drained;		/* no more rows come */
 } RowOrder;
 
-/* Slots whose rows passed the caller's filter. */
+/* Slots that exact rounds are restricted to (passing.c). */
 typedef struct PassingSlots PassingSlots;
 
 typedef struct GpuannScan
@@ -319,7 +351,9 @@ typedef struct GpuannScan
 	bool		walks;			/* graph rounds are over pages from here on, though a server may be
 								 * asked */
 	int			max_visited;	/* gpuann.max_scan_tuples as set when the scan began */
-	PassingSlots *passing;		/* STAGE_EXACT: only these are ranked (scan_judge.c); NULL: all */
+	PassingSlots *passing;		/* STAGE_EXACT: only these are ranked; NULL: all */
+	bool		chosen;			/* by the columns, or that was tried */
+	bool		judged;			/* they have passed the filter, in heap order */
 	bool		compared_all;	/* an exact round has compared every row */
 	uint32		range_next;		/* the first slot that no range of STAGE_RANGE has had */
 	SlotSet    *emitted;		/* in STAGE_GRAPH and STAGE_VISITED */
@@ -393,21 +427,41 @@ extern bool scan_should_judge(const GpuannScan *scan);
  */
 extern void scan_judge(GpuannScan *scan);
 
-/* The nearest of a range among the rows that passed. */
-extern void scan_rank_passing(GpuannScan *scan, const ExactRange *range, PageAnswer *answer);
+/*
+ * Whether an exact round had better be restricted to what the columns let pass:
+ * reading these costs less than ranking, or judging, rows that they exclude.
+ */
+extern bool scan_should_choose(const GpuannScan *scan);
+
+/* The same of a graph round of this breadth. */
+extern bool scan_choosing_is_cheaper(const GpuannScan *scan, double ef);
+
+/* Have exact rounds rank only rows that the columns let pass, from here on. */
+extern void scan_choose(GpuannScan *scan);
+
+/* Whether the columns of a slot let its row pass; there is such a filter. */
+extern bool scan_slot_may_pass(GpuannScan *scan, uint32 slot);
+
+/* Begin a set, empty; add a slot below bounds.next_fresh; how many it has. */
+extern PassingSlots *passing_begin(GpuannScan *scan);
+extern void passing_add(PassingSlots *passing, uint32 slot);
+extern uint64 passing_count(const PassingSlots *passing);
+
+/* The nearest of a range among the scan's set. */
+extern void passing_rank(GpuannScan *scan, const ExactRange *range, PageAnswer *answer);
 
 /*
  * The set that the server ranks in place of the pages, which it is sent when it
- * is first asked for. *set is NULL where none passed, or the server does not
+ * is first asked for. *set is NULL where it is empty, or the server does not
  * take it, for the reason returned: then the scan stays with the pages.
  */
-extern FallbackReason scan_passing_set(GpuannScan *scan, const SetName **set);
+extern FallbackReason passing_send(GpuannScan *scan, const SetName **set);
 
-/* Keep those of some slots that passed; returns how many. */
-extern uint32 scan_keep_passing(GpuannScan *scan, uint32 *slots, uint32 count);
+/* Keep those of some slots that are in the set; returns how many. */
+extern uint32 passing_keep(GpuannScan *scan, uint32 *slots, uint32 count);
 
-/* Forget which passed, before the scan's memory is reset: files may be open. */
-extern void scan_judge_end(GpuannScan *scan);
+/* Forget the set, if there is one. */
+extern void passing_end(GpuannScan *scan);
 
 /* Get further answers. False: there are no more rows. */
 extern bool scan_next_round(GpuannScan *scan);

@@ -8,8 +8,7 @@
  * be judged, it is several times cheaper to read the table once. Node pages
  * give (TID, slot) of all live slots, which tuplesort puts in the table's order
  * within work_mem; merged with the rows of a sequential scan that pass, they
- * give the slots of these, in a bitmap. The server is sent them as a set of
- * rows, and ranks them; or pages do.
+ * give the slots of these (passing.c).
  *
  * An index names a HOT chain by its first line pointer, the scan gives the
  * member that the snapshot sees. The scan's pin keeps the page from being
@@ -37,18 +36,6 @@
 #define OFFSET_BITS		11		/* of an offset on a page of the table */
 
 StaticAssertDecl(MaxHeapTuplesPerPage < (1 << OFFSET_BITS), "an offset has more bits");
-
-/* The slots that passed. */
-struct PassingSlots
-{
-	uint64	   *bits;			/* one for each slot, whatever work_mem is */
-	uint32		slots;			/* bits of it */
-	uint32		next;			/* the first that was not read */
-	uint64		count;
-	bool		sent;			/* to the server, or that was tried */
-	SetName		set;			/* as the server knows them; id 0: it does not */
-	MemoryContextCallback ended;	/* releases the set, also after an error */
-};
 
 /* The index's rows in the order of the table, beside a scan of it. */
 typedef struct HeapOrder
@@ -152,40 +139,17 @@ begin_order(GpuannScan *scan)
 bool
 scan_should_judge(const GpuannScan *scan)
 {
-	if (scan->wants.filter.passes == NULL || scan->passing != NULL ||
+	if (scan->wants.filter.passes == NULL || scan->judged ||
 		scan_is_small_part(scan->bounds.next_fresh,
 						   scan->wants.filter.table->rd_rel->reltuples))
 		return false;
+	/* Of what columns let pass, few rows may be left to be judged. */
+	if (scan->passing != NULL)
+		return (double) passing_count(scan->passing) * JUDGE_ROW_COST > scan->bounds.next_fresh;
 	/* What was expected to pass has not, or an answer would have sufficed. */
 	if (scan->ef > 0 || scan->stats.exact_passes > 0)
 		return true;
 	return (double) scan->wants.rows * JUDGE_ROW_COST > scan->bounds.next_fresh;
-}
-
-/*
- * The scan's memory goes, perhaps because of an error.
- */
-static void
-release_set(void *arg)
-{
-	client_set_release(&((PassingSlots *) arg)->set);
-}
-
-/*
- * Begin to collect what passes.
- */
-static PassingSlots *
-begin_passing(GpuannScan *scan)
-{
-	PassingSlots *passing = MemoryContextAllocZero(scan->memory, sizeof(PassingSlots));
-
-	passing->slots = scan->bounds.next_fresh;
-	passing->bits =
-		MemoryContextAllocExtended(scan->memory, Max(bits64_bytes(passing->slots), 1),
-								   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	passing->ended = (MemoryContextCallback) {.func = release_set, .arg = passing};
-	MemoryContextRegisterResetCallback(scan->memory, &passing->ended);
-	return passing;
 }
 
 /*
@@ -202,10 +166,7 @@ end_block(HeapOrder *order, PassingSlots *passing)
 			break;
 		if (tid >> OFFSET_BITS == order->block &&
 			bit64_is_set(order->passed, (uint32) (tid & ((1 << OFFSET_BITS) - 1))))
-		{
-			bit64_set(passing->bits, order->next & ((INT64CONST(1) << order->slot_bits) - 1));
-			passing->count++;
-		}
+			passing_add(passing, order->next & ((INT64CONST(1) << order->slot_bits) - 1));
 		order->ended = !next_value(order->sort, &order->next);
 	}
 	if (order->any)
@@ -276,82 +237,16 @@ scan_judge(GpuannScan *scan)
 
 	if (order != NULL)
 	{
-		PassingSlots *passing = begin_passing(scan);
+		PassingSlots *passing = passing_begin(scan);
 
 		judge_table(order, passing, callers);
 		tuplesort_end(order->sort);
 		pfree(order);
+		passing_end(scan);
 		scan->passing = passing;
+		scan->judged = true;
 		/* Whatever is ranked now is a row to be given. */
 		scan->room = scan_exact_room(EXACT_FIRST_ROOM);
 	}
 	MemoryContextSwitchTo(callers);
-}
-
-/*
- * The next slots that passed.
- */
-static uint32
-next_passing_slots(void *state, uint32 *slots, uint32 most)
-{
-	PassingSlots *passing = state;
-	uint32		count = 0;
-
-	while (count < most && passing->next < passing->slots)
-	{
-		uint64		word = passing->bits[passing->next / 64] >> (passing->next % 64);
-
-		if (word == 0)
-			passing->next = (passing->next / 64 + 1) * 64;
-		else
-		{
-			passing->next += (uint32) pg_rightmost_one_pos64(word);
-			slots[count++] = passing->next++;
-		}
-	}
-	return count;
-}
-
-FallbackReason
-scan_passing_set(GpuannScan *scan, const SetName **set)
-{
-	PassingSlots *passing = scan->passing;
-	FallbackReason why = FALLBACK_NONE;
-
-	if (!passing->sent && passing->count > 0)
-	{
-		passing->sent = true;
-		passing->next = 0;
-		why = client_set_send(scan->mirror, scan->bounds.next_fresh, passing->count,
-							  next_passing_slots, passing, &passing->set);
-	}
-	*set = passing->set.id != 0 ? &passing->set : NULL;
-	return why;
-}
-
-uint32
-scan_keep_passing(GpuannScan *scan, uint32 *slots, uint32 count)
-{
-	const PassingSlots *passing = scan->passing;
-	uint32		kept = 0;
-
-	for (uint32 i = 0; i < count; i++)
-		if (slots[i] < passing->slots && bit64_is_set(passing->bits, slots[i]))
-			slots[kept++] = slots[i];
-	return kept;
-}
-
-void
-scan_rank_passing(GpuannScan *scan, const ExactRange *range, PageAnswer *answer)
-{
-	scan->passing->next = 0;
-	page_chosen_search(&scan->query, next_passing_slots, scan->passing, range, answer);
-}
-
-void
-scan_judge_end(GpuannScan *scan)
-{
-	if (scan->passing != NULL)
-		client_set_release(&scan->passing->set);
-	scan->passing = NULL;
 }

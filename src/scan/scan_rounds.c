@@ -102,12 +102,13 @@ is_time_to_walk(const GpuannScan *scan, uint32 ef)
 }
 
 /*
- * Whether a graph round of this breadth costs more than comparing every row.
+ * Whether a graph round of this breadth costs more than comparing every row, or
+ * those that columns let pass.
  */
 static bool
 is_dearer(const GpuannScan *scan, uint32 ef)
 {
-	return scan_graph_is_dearer(ef, scan->bounds.next_fresh,
+	return scan_choosing_is_cheaper(scan, ef) || scan_graph_is_dearer(ef, scan->bounds.next_fresh,
 								!scan->ask_server && !format_has_lists(scan->format) &&
 								(scan->wants.filter.passes == NULL ||
 								 !scan_is_leap(scan->ef, ef)));
@@ -162,8 +163,11 @@ graph_round(GpuannScan *scan)
 	bool		first = scan->ef == 0;
 	uint32		ef = first ? scan->first_ef : next_ef(scan);
 
-	/* For many rows an exact pass is cheaper from the start. */
-	if (first && scan->wants.ef == ef && may_visit_all(scan) && is_dearer(scan, ef))
+	/*
+	 * For many rows, or few that pass, an exact pass is cheaper from the start.
+	 */
+	if (first && scan->wants.ef == ef && may_visit_all(scan) &&
+		(is_dearer(scan, ef) || scan_choosing_is_cheaper(scan, (double) scan->wants.rows)))
 		ef = 0;
 	if (ef == 0)
 		return false;
@@ -269,7 +273,9 @@ exact_round(GpuannScan *scan, bool first)
 	ExactRange	range = {.beyond = beyond_last ? scan->last : scan->cursor,
 						 .skip = scan->emitted};
 
-	if (scan_should_judge(scan))
+	if (scan_should_choose(scan))
+		scan_choose(scan);
+	else if (scan_should_judge(scan))
 		scan_judge(scan);
 	range.room = scan->room;
 	if (scan->wants.set && !isinf(scan->wants.most_distance))

@@ -101,8 +101,8 @@ source_merge(const ServerAnswer *server, bool server_full, const PageAnswer *pen
 }
 
 /*
- * Search those list entries that the server's mirror had not seen and that
- * passed. False: they have been trimmed.
+ * Search those list entries that the server's mirror had not seen and that are
+ * in the set. False: they have been trimmed.
  */
 static bool
 search_unseen_passing(GpuannScan *scan, uint64 from, const ExactRange *range, PageAnswer *pending)
@@ -115,7 +115,7 @@ search_unseen_passing(GpuannScan *scan, uint64 from, const ExactRange *range, Pa
 	unseen.skip = NULL;
 	if (!page_pending_slots(&scan->query, from, &slots, &count))
 		return false;
-	count = scan_keep_passing(scan, slots, count);
+	count = passing_keep(scan, slots, count);
 	page_listed_search(&scan->query, slots, count, &unseen, pending);
 	if (slots != NULL)
 		pfree(slots);
@@ -204,8 +204,8 @@ take_first_answer(GpuannScan *scan, const ServerQuery *query, ServerAnswer *answ
 }
 
 /*
- * Whether all that the server names has passed the filter, which is not shown
- * these rows again.
+ * Whether all that the server names is in the set: a filter that rows have
+ * passed in heap order is not shown them again.
  */
 static bool
 all_passed(GpuannScan *scan, const ServerAnswer *server)
@@ -216,7 +216,7 @@ all_passed(GpuannScan *scan, const ServerAnswer *server)
 
 	for (uint32 i = 0; i < server->count; i++)
 		slots[i] = server->results[i].slot;
-	passed = scan_keep_passing(scan, slots, server->count);
+	passed = passing_keep(scan, slots, server->count);
 	pfree(slots);
 	return passed == server->count;
 }
@@ -267,7 +267,7 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 
 	if (scan->passing != NULL)
 	{
-		why = scan_passing_set(scan, &set);
+		why = passing_send(scan, &set);
 		if (why != FALLBACK_NONE)
 			source_leave_server(scan, why);
 		if (set == NULL)
@@ -359,7 +359,7 @@ source_ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactR
 		else if (method == METHOD_GRAPH)
 			page_walk_round(&scan->query, &scan->walk, &scan->round, &pages);
 		else if (scan->passing != NULL)
-			scan_rank_passing(scan, range, &pages);
+			passing_rank(scan, range, &pages);
 		else
 			page_exact_search(&scan->query, range, &pages);
 		take_pages(scan, &pages, answer);

@@ -26,7 +26,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ENGINE_ABI_VERSION	9
+#include "engine/filter.h"
+
+#define ENGINE_ABI_VERSION	10
 
 #define ENGINE_MAX_SLOTS	0x7FFFFFFFu /* slots are below 2^31 */
 #define NO_SLOT				0xFFFFFFFFu /* an empty place of a graph row */
@@ -261,6 +263,8 @@ typedef struct MirrorSpec
 	Placement	placement;
 	int			device;			/* -1: the engine's */
 	ListSpec	lists;			/* METHOD_IVFPQ; else zero */
+	uint32_t	columns;		/* values beside each vector, for conditions; 0: none */
+	FilterKind	column_kinds[FILTER_MAX_COLUMNS];
 } MirrorSpec;
 
 typedef struct MirrorInfo
@@ -308,6 +312,10 @@ typedef struct SearchCounters
  * nor other queries change the answer. A GPU's engine measures all rows for
  * more than 1,024 results, and before there are centroids; a query that is to
  * re-rank more than 4,096 rows gets all that certain bounds do not exclude.
+ *
+ * A filter or program changes which rows are answers and nothing else. How many
+ * they let pass decides, in the engine, whether only these rows are measured,
+ * or the graph or the lists are searched.
  */
 typedef struct EngineQuery
 {
@@ -336,6 +344,8 @@ typedef struct EngineQuery
 	const uint64_t *filter;		/* optional: only slots whose bit is set are answers; filter_slots
 								 * bits */
 	uint32_t	filter_slots;
+	const FilterProgram *program;	/* optional: only rows are answers whose columns may pass it;
+									 * beside filter: rows that both let pass */
 	void	   *user;			/* the caller's, untouched */
 
 	/* where the answer goes */
@@ -349,6 +359,8 @@ typedef struct EngineQuery
 	uint64_t	position;		/* pending list position covered: every entry before it was
 								 * considered */
 	uint32_t	rows;			/* published rows the search saw */
+	uint32_t	passing;		/* of them, those that the program may let pass, also dead ones and
+								 * those outside of filter */
 	SearchCounters counters;
 	EngineError error;			/* when status is not ENGINE_OK */
 } EngineQuery;
@@ -405,6 +417,8 @@ typedef struct EngineJob
 	const uint64_t *dead;		/* APPEND: optional bitmap of count bits: these rows are dead, and
 								 * never pending */
 	const void *vectors;		/* APPEND, OVERWRITE: count * engine_vector_bytes */
+	const void *columns;		/* the same, of a mirror with columns: count records, each of
+								 * filter_record_bytes() */
 	const uint32_t *rows;		/* GRAPH: count * degree slots, NO_SLOT after the last; unpublished
 								 * slots are left out */
 	bool		has_position;	/* publish position with this job: the mirror is current to it */

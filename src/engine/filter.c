@@ -40,6 +40,40 @@ filter_width(FilterKind kind)
 	return (uint32_t) kind < FILTER_KINDS ? widths[kind] : 0;
 }
 
+uint32_t
+filter_record_bytes(const FilterKind *kinds, uint32_t columns)
+{
+	uint32_t	bytes = FILTER_RECORD_VALUES;
+
+	for (uint32_t i = 0; i < columns; i++)
+	{
+		if (filter_width(kinds[i]) == 0)
+			return 0;
+		bytes += filter_width(kinds[i]);
+	}
+	return (bytes + 3) & ~3u;
+}
+
+void
+filter_record_rows(const FilterKind *kinds, uint32_t columns, const void *records, uint32_t count,
+				   FilterRows *rows)
+{
+	const char *values = (const char *) records + FILTER_RECORD_VALUES;
+	uint32_t	stride = filter_record_bytes(kinds, columns);
+
+	rows->count = count;
+	rows->columns = columns;
+	rows->nulls = (const char *) records + FILTER_RECORD_NULLS;
+	rows->nulls_stride = stride;
+	for (uint32_t i = 0; i < columns; i++)
+	{
+		rows->column[i].kind = kinds[i];
+		rows->column[i].values = values;
+		rows->column[i].stride = stride;
+		values += filter_width(kinds[i]);
+	}
+}
+
 int64_t
 filter_real(double value)
 {

@@ -112,6 +112,22 @@ typedef struct FilterRows
 	}			column[FILTER_MAX_COLUMNS];
 } FilterRows;
 
+/*
+ * The columns of a row as index pages and jobs of an engine have them, in any
+ * alignment: 6 bytes that no program reads (the place of the row in its table),
+ * then which columns are NULL (uint16_t, bit i: column i), then the values, in
+ * order, without padding. Records are a multiple of 4 bytes long.
+ */
+#define FILTER_RECORD_NULLS	6		/* offset */
+#define FILTER_RECORD_VALUES 8
+
+/* Bytes of a record with columns of these kinds; 0: one of them is none. */
+extern uint32_t filter_record_bytes(const FilterKind *kinds, uint32_t columns);
+
+/* The columns of `count` records one after another, for filter_run(). */
+extern void filter_record_rows(const FilterKind *kinds, uint32_t columns, const void *records,
+							   uint32_t count, FilterRows *rows);
+
 /* Which rows are counted as passing where stored columns leave that open. */
 typedef enum FilterMode
 {

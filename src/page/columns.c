@@ -112,6 +112,9 @@ lay_out(ColumnTable *table)
 		end += filter_width((FilterKind) table->columns[i].kind);
 	}
 	table->row_bytes = table->count > 0 ? TYPEALIGN(4, end) : 0;
+	StaticAssertStmt(offsetof(ColumnRecord, nulls) == FILTER_RECORD_NULLS &&
+					 offsetof(ColumnRecord, values) == FILTER_RECORD_VALUES,
+					 "engines read records as they are on pages");
 }
 
 /*

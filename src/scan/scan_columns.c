@@ -59,15 +59,12 @@ static void
 run_on_records(const GpuannScan *scan, const ColumnTable *table, const ColumnRecord *records,
 			   uint32 count, uint64 *passes)
 {
-	FilterRows	rows = {.count = count, .columns = table->count, .nulls = &records->nulls,
-						.nulls_stride = table->row_bytes};
+	FilterKind	kinds[GPUANN_MAX_COLUMNS];
+	FilterRows	rows;
 
 	for (uint32 i = 0; i < table->count; i++)
-	{
-		rows.column[i].kind = (FilterKind) table->columns[i].kind;
-		rows.column[i].values = (const char *) records + table->columns[i].offset;
-		rows.column[i].stride = table->row_bytes;
-	}
+		kinds[i] = (FilterKind) table->columns[i].kind;
+	filter_record_rows(kinds, table->count, records, count, &rows);
 	filter_run(scan->wants.columns.program, &rows, FILTER_MAY, passes);
 }
 

@@ -163,11 +163,13 @@ scan_first_query(IndexScanDesc desc, ServerQuery *query)
 	*query = (ServerQuery){.vector = query_elements(scan, &desc->orderByData[0]),
 						   .vector_bytes = scan->format->vector_bytes,
 						   .method = METHOD_GRAPH};
+	if (scan->wants.columns.sent)
+		query->program = scan->wants.columns.program;
 	query->k = query->ef = first_ef(desc->indexRelation, &scan->wants);
 	/* As graph_round() does, but with the catalog's number of rows. */
 	if (scan->wants.ef == query->ef &&
 		(scan_graph_is_dearer(query->ef, rows, false) ||
-		 (scan->wants.columns.program != NULL &&
+		 (scan->wants.columns.program != NULL && !scan->wants.columns.sent &&
 		  scan_columns_are_cheaper((double) scan->wants.rows, rows, scan->wants.columns.share,
 								   true))))
 		return false;

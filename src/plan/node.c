@@ -365,7 +365,8 @@ column_filter(const GpuannNode *node)
 {
 	/* What a page lacks must not decide which rounds come before it. */
 	ColumnFilter columns = {.share = node->columns_share,
-							.wanted = node->wanted - node->skipped};
+							.wanted = node->wanted - node->skipped,
+							.secret = node->secret};
 	MemoryContext old;
 
 	if (node->index_filter == NULL)

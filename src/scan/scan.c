@@ -232,7 +232,7 @@ scan_start(IndexScanDesc desc)
 		.first_ef = first_ef(index, &scan->wants),
 		.max_visited = kind == SCAN_EXACT ? GPUANN_UNSET : gpuann_max_scan_tuples,
 		.heap_blocks = scan->heap_blocks,
-		.stats = {.any = true},
+		.stats = {.any = true, .secret = scan->wants.columns.secret},
 	};
 	scan->query = (PageQuery) {
 		.index = index,
@@ -551,6 +551,7 @@ gpuann_last_scan(PG_FUNCTION_ARGS)
 		values[0] = CStringGetTextDatum(last_scan_path(&last_scan));
 		values[1] = CStringGetTextDatum(last_scan.engine);
 		nulls[1] = last_scan.engine[0] == '\0';
+		nulls[2] = nulls[3] = last_scan_hides_rows(&last_scan);
 		values[2] = Int64GetDatum(last_scan.visited);
 		values[3] = Int64GetDatum(last_scan.pending);
 		values[4] = Int64GetDatum(tally->proposed);

@@ -211,6 +211,7 @@ typedef struct ColumnFilter
 	bool		sent;			/* a server that answers gets it, and evaluates it */
 	double		share;			/* of the rows that the planner expects it to let pass */
 	uint64		wanted;			/* rows that pass the caller's filter, of a page; 0: unknown */
+	bool		secret;			/* how many rows pass is not told to who asks */
 } ColumnFilter;
 
 /* What a caller wants of a scan, instead of what the settings say. */
@@ -271,6 +272,7 @@ typedef struct LastScan
 	bool		by_columns;		/* rows were chosen by columns, here or by the server: ... */
 	uint64		chosen;			/* ... so many may pass; ... */
 	bool		server_ranked;	/* ... the server has ranked them */
+	bool		secret;			/* ColumnFilter's */
 	uint64		queue_us;		/* at the server, before its engine began */
 	uint64		engine_us;
 	ScanTally	tally;
@@ -496,6 +498,13 @@ static inline const char *
 last_scan_path(const LastScan *stats)
 {
 	return stats->exact ? "exact" : stats->tally.server ? "server" : "pages";
+}
+
+/* Whether how many rows were compared tells how many are chosen, a secret. */
+static inline bool
+last_scan_hides_rows(const LastScan *stats)
+{
+	return stats->by_columns && stats->secret;
 }
 
 /* Where a scan's figures go: a line for a person, or properties of a node. */

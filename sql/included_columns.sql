@@ -131,6 +131,7 @@ CREATE POLICY p ON t USING (a = 3);
 SET ROLE tenant_of_included_columns;
 EXPLAIN (COSTS OFF) SELECT id FROM t WHERE n = 1.5 ORDER BY val <-> '[1,0,1,2]' LIMIT 5;
 SELECT route('n < 5', 5);
+SELECT visited, pending FROM gpuann_last_scan();
 RESET ROLE;
 SELECT route('a = 3 AND n < 5', 5);
 DROP TABLE t;

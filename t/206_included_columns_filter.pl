@@ -133,39 +133,56 @@ sub same_rows
 	$_->close foreach $oracle, values %sessions;
 }
 
-# Where no row is dead exactly the rows are chosen that pass.
-my ($wrong, $told) = (0, 0);
-my $session = PgSession->new($node, settings => "-cenable_seqscan=off -cenable_sort=off $modes{pages}");
+# Where no row is dead exactly the rows are chosen that pass; by the server, which counts places without rows too, no fewer.
+my ($wrong, $told, $sent) = (0, 0, 0);
+my %choosers = map { $_ => PgSession->new($node, settings => "-cenable_seqscan=off -cenable_sort=off $modes{$_}") } 'pages', 'the server';
 foreach my $number (1 .. $rounds)
 {
 	my $condition = condition(2, 1);
-	my $plan = $session->rows("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) SELECT id FROM items WHERE $condition ORDER BY v <-> vec(1, 4)");
-	my $passes = $session->rows("SELECT count(*) FROM items WHERE v IS NOT NULL AND ($condition)");
+	my $explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) SELECT id FROM items WHERE $condition ORDER BY v <-> vec(1, 4)";
+	my $passes = $choosers{pages}->rows("SELECT count(*) FROM items WHERE v IS NOT NULL AND ($condition)");
+	my $plan = $choosers{pages}->rows($explain);
+	my $sent_plan = $choosers{'the server'}->rows($explain);
 
+	if ($sent_plan =~ / chosen=(\d+) ranked_by=server/)
+	{
+		$sent++;
+		diag("$condition: $1 are chosen by the server, $passes pass") if $1 < $passes && $wrong++ < 3;
+	}
 	next if $plan !~ / chosen=(\d+)/;
 	$told++;
 	next if $1 == $passes;
 	diag("$condition: $1 are chosen, $passes pass") if $wrong++ < 3;
 }
-$session->close;
+$_->close foreach values %choosers;
 is($wrong, 0, 'exactly the rows are chosen that pass');
 cmp_ok($told, '>', $rounds / 10, "rows are chosen by columns ($told)");
+cmp_ok($sent, '>', $rounds / 10, "the server chooses ($sent)");
 
 same_rows('after the build', $node, $rounds, sort keys %modes);
 
-# Who ranks what is chosen; where many pass, rows are searched for, and excluded before they are fetched.
-my %routes = ('the server' => 'ranked_by=server', pages => 'ranked_by=pages');
-foreach my $mode (sort keys %routes)
+# Over pages few are chosen and ranked; where many pass, rows are searched for, and excluded before they are fetched. A server chooses by itself.
+my %few = ('the server' => qr/ rounds=1 exact=0 .* chosen=\d+ ranked_by=server/, pages => qr/ rounds=0 exact=1 .* chosen=\d+ ranked_by=pages/);
+my %many = ('the server' => qr/ rounds=1 exact=0 (?!.*excluded=).* chosen=\d+ ranked_by=server/, pages => qr/ rounds=1 exact=0 .* excluded=\d+/);
+foreach my $mode (sort keys %few)
 {
 	my $asker = PgSession->new($node, settings => "-cenable_seqscan=off -cenable_sort=off $modes{$mode}");
 	my $explain = 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) SELECT id FROM items WHERE %s ORDER BY v <-> vec(1, 4) LIMIT 10';
 
-	like($asker->rows(sprintf $explain, 'a = 7'), qr/ rounds=0 exact=1 .* chosen=\d+ $routes{$mode}/, "$mode: few are chosen and ranked");
-	like($asker->rows(sprintf $explain, 's < 0'), qr/ rounds=1 exact=0 .* excluded=\d+/, "$mode: many are searched for");
+	like($asker->rows(sprintf $explain, 'a = 7'), $few{$mode}, "$mode: few pass");
+	like($asker->rows(sprintf $explain, 's < 0'), $many{$mode}, "$mode: many pass");
 	# The planner takes these to be as few as of independent columns, or expects half: what rounds find decides.
 	like($asker->rows(sprintf $explain, 'b < 0 OR s < -15 OR o > 4294967295'), qr/rows=0 .* chosen=0 /s, "$mode: none are chosen");
 	$asker->close;
 }
+
+# What is too long to be sent, and what has to be the same as without columns, is evaluated here, as without a server that has columns.
+my $long = 'a = ANY (ARRAY[7, 8' . (', 1000000' x 600) . '])';
+my $asker = PgSession->new($node, settings => "-cenable_seqscan=off -cenable_sort=off $modes{'the server'}");
+my $limited = 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) SELECT id FROM items WHERE %s ORDER BY v <-> vec(1, 4) LIMIT 10';
+like($asker->rows(sprintf $limited, $long), qr/ exact=1 .* chosen=\d+ ranked_by=server/, 'a long condition is evaluated by the session');
+unlike($asker->rows('SET gpuann.iterative_scan = off; ' . sprintf $limited, 'a = 7'), qr/ chosen=/, 'a scan that ends with its first answer');
+$asker->close;
 
 # Rows come, change and go; those in places of others, those that are not linked.
 foreach my $turn (1 .. 3)
@@ -178,6 +195,13 @@ foreach my $turn (1 .. 3)
 	check_index($node, "turn $turn");
 	is(sql("SELECT gpuann_check('items_v', true)"), '', "turn $turn: columns are those of the rows");
 	same_rows("turn $turn", $node, $rounds / 4, sort keys %modes);
+	next if $turn != 2;
+	# The server dies: what it has chosen goes with it, and sessions go on.
+	kill('KILL', server_pid($node));
+	same_rows('after its death', $node, $rounds / 4, 'the server');
+	await_server($node);
+	await_mirror($node);
+	same_rows('with the next server', $node, $rounds / 4, 'the server');
 }
 
 # A standby has what the primary wrote.

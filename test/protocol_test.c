@@ -116,8 +116,9 @@ int
 main(int argc, char **argv)
 {
 	const TestCase *const groups[] = {start_cases, channel_cases, list_cases,  link_cases,
-									  several_cases, set_cases,	load_cases,	 fault_cases,
-									  cycle_cases, step_cases,	  thread_cases, stall_cases};
+									  several_cases, set_cases,	program_cases,
+									  load_cases, fault_cases, cycle_cases, step_cases,
+									  thread_cases, stall_cases};
 	int			first = take_options(argc, argv);
 	uint32_t	passed = 0;
 	uint32_t	failed = 0;

@@ -21,6 +21,7 @@
 #define TEST_DIMS		8
 #define TEST_ROWS		2000	/* rows there are vectors for */
 #define TEST_DEGREE		16
+#define TEST_COLUMNS	3			/* of the test's mirrors */
 #define TEST_MAX_K		32		/* of checked searches through payloads */
 #define LONG_MS			20000	/* nothing takes as long, on the slowest machine */
 
@@ -111,6 +112,16 @@ extern uint64_t next_random(uint64_t *state);
 
 /* ---- protocol_test_client.c: channels and requests ---- */
 
+/* A condition on the columns; no steps: there is none. */
+#define TEST_STEPS	16
+typedef struct TestProgram
+{
+	FilterStep	steps[TEST_STEPS];
+	FilterValue values[3 * TEST_STEPS];
+	uint32_t	nsteps;
+	uint32_t	nvalues;
+} TestProgram;
+
 typedef struct Search
 {
 	uint32_t	entry;
@@ -124,6 +135,7 @@ typedef struct Search
 	uint32_t	beyond_slot;
 	SetName		set;
 	const uint64_t *within;		/* what the oracle knows of the set: TEST_ROWS bits; NULL: all */
+	TestProgram program;
 	float		vector[TEST_DIMS];
 } Search;
 
@@ -133,6 +145,7 @@ typedef struct Answer
 	uint32_t	count;
 	uint32_t	rows;
 	uint32_t	batch;
+	uint32_t	passing;
 	uint64_t	position;
 	char		error[128];
 	SearchResult results[PAYLOAD_RESULTS];
@@ -202,6 +215,11 @@ extern bool entry_load(AreaHeader *area, uint32_t entry, uint32_t rows);
 extern void oracle_make(void);
 extern const float *oracle_row(uint32_t slot);
 extern uint32_t oracle_version(uint32_t slot);
+extern const FilterKind oracle_kinds[TEST_COLUMNS];
+/* A condition that makes sense, and often lets some rows pass. */
+extern void program_random(TestProgram *program, uint64_t *random);
+/* Write it as a request has it. */
+extern void program_write(const TestProgram *program, QueryRequest *request, void *to);
 extern void search_random(Search *search, const AreaHeader *area, uint32_t entry, uint64_t *random);
 
 /*
@@ -273,6 +291,7 @@ extern const TestCase channel_cases[];	/* protocol_test_channels.c */
 extern const TestCase list_cases[];	/* protocol_test_lists.c */
 extern const TestCase link_cases[];	/* protocol_test_links.c */
 extern const TestCase set_cases[];	/* protocol_test_sets.c */
+extern const TestCase program_cases[];	/* protocol_test_programs.c */
 extern const TestCase several_cases[];	/* protocol_test_several.c */
 extern const TestCase load_cases[];	/* protocol_test_load.c */
 extern const TestCase fault_cases[];	/* protocol_test_faults.c */

@@ -222,6 +222,11 @@ fuzz_payload(World *world, RequestPayload *payload, uint64_t *random)
 		payload->query.has_beyond &= 1;
 	if ((right & 0xf0000000) != 0)
 		payload->query.set.id = 0;
+	if ((right & 0xf00000000) != 0)
+	{
+		payload->query.program_steps %= 3;
+		payload->query.program_values %= 4;
+	}
 }
 
 static void
@@ -312,6 +317,8 @@ fuzz_channel(World *world, AreaChannel *channel, uint64_t *random)
 			channel->request.versions_offset % CHANNEL_DATA_BYTES / 64 * 64;
 		channel->request.dead_offset = channel->request.dead_offset % CHANNEL_DATA_BYTES / 64 * 64;
 		channel->request.body_offset = channel->request.body_offset % CHANNEL_DATA_BYTES / 64 * 64;
+		channel->request.columns_offset =
+			channel->request.columns_offset % CHANNEL_DATA_BYTES / 64 * 64;
 	}
 	if ((right & 0xc00000) != 0)
 	{
@@ -323,13 +330,16 @@ fuzz_channel(World *world, AreaChannel *channel, uint64_t *random)
 		channel->request.query.vector_bytes = TEST_DIMS * 4;
 		channel->request.query.method = METHOD_EXACT;
 		channel->request.query.k = 1 + channel->request.query.k % 5000;
+		channel->request.query.program_steps %= 3;
+		channel->request.query.program_values %= 4;
 	}
 	if ((right & 0xf000000) != 0)
 		channel->request.spec =
 			(MirrorSpec){TEST_DIMS,		 ELEMENT_FLOAT,	   METRIC_L2,
 						 METHOD_GRAPH,	 TEST_DEGREE,	   (uint32_t) right % 1000,
 						 RESIDENCY_FULL, PLACEMENT_SINGLE, -1,
-						 {0}};
+						 {0},			 (uint32_t) right % 3,
+						 {FILTER_I32, FILTER_F64}};
 	if ((right & 0x30000000) == 0)
 	{
 		channel->request.spec.method = METHOD_IVFPQ;

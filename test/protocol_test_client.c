@@ -14,7 +14,27 @@
 
 int			channel_slice_ms = AREA_WAIT_MS;
 
+const FilterKind oracle_kinds[TEST_COLUMNS] = {FILTER_I32, FILTER_F64, FILTER_BYTES16};
+
+#define RECORD_BYTES	(FILTER_RECORD_VALUES + 28)	/* of these */
+
 static float oracle_rows[TEST_ROWS][TEST_DIMS];
+static unsigned char oracle_records[TEST_ROWS][RECORD_BYTES];
+
+/* Random columns of a row: few values, and NULLs. */
+static void
+make_record(unsigned char *record, uint64_t *random)
+{
+	uint16_t	nulls = next_random(random) % 4 == 0 ? next_random(random) % 8 : 0;
+	int32_t		number = (int32_t) (next_random(random) % 9) - 4;
+	double		real = (double) (next_random(random) % 5) / 4;
+
+	memset(record, 0, RECORD_BYTES);
+	memcpy(record + FILTER_RECORD_NULLS, &nulls, sizeof(nulls));
+	memcpy(record + FILTER_RECORD_VALUES, &number, sizeof(number));
+	memcpy(record + FILTER_RECORD_VALUES + 4, &real, sizeof(real));
+	record[FILTER_RECORD_VALUES + 12] = next_random(random) % 3;
+}
 
 void
 oracle_make(void)
@@ -24,6 +44,84 @@ oracle_make(void)
 	for (uint32_t slot = 0; slot < TEST_ROWS; slot++)
 		for (uint32_t i = 0; i < TEST_DIMS; i++)
 			oracle_rows[slot][i] = (float) (next_random(&random) % 33) - 16;
+	for (uint32_t slot = 0; slot < TEST_ROWS; slot++)
+		make_record(oracle_records[slot], &random);
+}
+
+/* A constant that a column of a kind is compared with. */
+static FilterValue
+random_constant(FilterKind kind, uint64_t *random)
+{
+	FilterValue value = {{{0, 0}}};
+
+	if (kind == FILTER_BYTES16)
+		value.bytes[0] = next_random(random) % 3;
+	else if (kind == FILTER_F64)
+		value.low = value.high = filter_real((double) (next_random(random) % 5) / 4);
+	else
+		value.low = value.high = (int64_t) (next_random(random) % 9) - 4;
+	return value;
+}
+
+/* Add a step that compares a column, or none. */
+static void
+add_leaf(TestProgram *program, uint64_t *random)
+{
+	FilterStep *step = &program->steps[program->nsteps++];
+	uint32_t	column = (uint32_t) (next_random(random) % TEST_COLUMNS);
+
+	*step = (FilterStep) {.op = (uint8_t) (next_random(random) % FILTER_AND),
+						  .column = (uint8_t) column,
+						  .value = program->nvalues,
+						  .has_null = next_random(random) % 4 == 0};
+	if (step->op >= FILTER_IS_NULL)
+		return;
+	step->count = step->op == FILTER_IN ? 3 : 1;
+	for (uint32_t i = 0; i < step->count; i++)
+		program->values[program->nvalues++] = random_constant(oracle_kinds[column], random);
+	filter_sort(oracle_kinds[column], &program->values[step->value], step->count);
+}
+
+void
+program_random(TestProgram *program, uint64_t *random)
+{
+	uint32_t	leaves = 1 + (uint32_t) (next_random(random) % 4);
+
+	memset(program, 0, sizeof(*program));
+	for (uint32_t i = 0; i < leaves; i++)
+	{
+		add_leaf(program, random);
+		if (next_random(random) % 4 == 0)
+			program->steps[program->nsteps++] = (FilterStep) {.op = FILTER_NOT};
+		if (i > 0)
+			program->steps[program->nsteps++] =
+				(FilterStep) {.op = next_random(random) % 2 ? FILTER_AND : FILTER_OR};
+	}
+}
+
+void
+program_write(const TestProgram *program, QueryRequest *request, void *to)
+{
+	request->program_steps = program->nsteps;
+	request->program_values = program->nvalues;
+	memcpy(to, program->values, program->nvalues * sizeof(FilterValue));
+	memcpy((char *) to + program->nvalues * sizeof(FilterValue), program->steps,
+		   program->nsteps * sizeof(FilterStep));
+}
+
+/* Which of the first rows a program lets pass; returns how many. */
+static uint32_t
+oracle_passing(const TestProgram *made, uint32_t rows, uint64_t *passes)
+{
+	FilterProgram program = {made->steps, made->values, made->nsteps, made->nvalues};
+	FilterRows	columns;
+	uint32_t	count = 0;
+
+	filter_record_rows(oracle_kinds, TEST_COLUMNS, oracle_records, rows, &columns);
+	filter_run(&program, &columns, FILTER_MAY, passes);
+	for (uint32_t slot = 0; slot < rows; slot++)
+		count += bit64_is_set(passes, slot);
+	return count;
 }
 
 const float *
@@ -62,13 +160,18 @@ search_random(Search *search, const AreaHeader *area, uint32_t entry, uint64_t *
 static uint32_t
 oracle_search(const Search *search, uint32_t rows, SearchResult *best)
 {
+	uint64_t	passes[TEST_ROWS / 64 + 1];
 	uint32_t	count = 0;
 
+	if (search->program.nsteps > 0)
+		(void) oracle_passing(&search->program, rows, passes);
 	for (uint32_t slot = 0; slot < rows; slot++)
 	{
 		double		distance = 0;
 		uint32_t	at;
 
+		if (search->program.nsteps > 0 && !bit64_is_set(passes, slot))
+			continue;
 		if (search->within != NULL && !bit64_is_set(search->within, slot))
 			continue;
 		for (uint32_t i = 0; i < TEST_DIMS; i++)
@@ -103,12 +206,19 @@ answer_wrong(const Search *search, const Answer *answer)
 {
 	static _Thread_local char text[160];
 	SearchResult best[PAYLOAD_RESULTS];
+	uint64_t	passes[TEST_ROWS / 64 + 1];
 	uint32_t	count;
 
 	if (answer->rows > TEST_ROWS || answer->position > TEST_ROWS || answer->position > answer->rows)
 	{
 		snprintf(text, sizeof(text), "%u rows, position %llu", answer->rows,
 				 (unsigned long long) answer->position);
+		return text;
+	}
+	count = search->program.nsteps > 0 ? oracle_passing(&search->program, answer->rows, passes) : 0;
+	if (count != answer->passing && search->program.nsteps > 0)
+	{
+		snprintf(text, sizeof(text), "%u rows pass, not %u", count, answer->passing);
 		return text;
 	}
 	count = oracle_search(search, answer->rows, best);
@@ -165,9 +275,10 @@ client_post(Client *client, const Search *search)
 	payload->posted_us = now_us();
 	atomic_store_explicit(&payload->asleep, 0, memory_order_relaxed);
 	memcpy(payload->vector, search->vector, sizeof(search->vector));
+	program_write(&search->program, &payload->query, payload->program);
 	/* A late answer must not look like this one's. */
 	payload->status = 999;
-	payload->count = 999999;
+	payload->count = payload->passing = 999999;
 	client->epoch = atomic_load(&client->area->epoch);
 	if (atomic_load(&client->area->server_state) != SERVER_READY)
 		client->epoch = 0;
@@ -183,6 +294,7 @@ answer_copy(const RequestPayload *payload, Answer *answer)
 	answer->count = payload->count;
 	answer->rows = payload->rows;
 	answer->batch = payload->batch;
+	answer->passing = payload->passing;
 	answer->position = payload->position;
 	memcpy(answer->error, payload->error, sizeof(answer->error));
 	answer->error[sizeof(answer->error) - 1] = '\0';
@@ -356,6 +468,9 @@ channel_fill_searches(AreaHeader *area, int number, const Search *searches, uint
 			   sizeof(searches[0].vector));
 	channel->request.mirror_generation = searches[0].generation;
 	channel->request.count = count;
+	program_write(&searches[0].program, &channel->request.query,
+				  channel_array(area, number, &channel->request.columns_offset,
+								64 + count * sizeof(searches[0].vector), PROGRAM_BYTES));
 	channel->request.query.method = METHOD_EXACT;
 	channel->request.query.k = searches[0].k;
 	channel->request.query.set = searches[0].set;
@@ -385,6 +500,7 @@ channel_read_answer(AreaHeader *area, int number, uint32_t place, Answer *answer
 		return false;
 	answer->rows = found.rows;
 	answer->position = found.position;
+	answer->passing = found.passing;
 	answer->count = found.count;
 	memcpy(answer->results, data + results,
 		   (found.count < PAYLOAD_RESULTS ? found.count : PAYLOAD_RESULTS) * sizeof(SearchResult));
@@ -420,7 +536,9 @@ entry_create(AreaHeader *area, int number, uint32_t entry)
 		.residency = RESIDENCY_FULL,
 		.placement = PLACEMENT_SINGLE,
 		.device = -1,
+		.columns = TEST_COLUMNS,
 	};
+	memcpy(channel->request.spec.column_kinds, oracle_kinds, sizeof(oracle_kinds));
 	return channel_call(area, number);
 }
 
@@ -432,6 +550,9 @@ entry_append(AreaHeader *area, int number, uint32_t entry, uint32_t first, uint3
 		channel_array(area, number, &channel->request.versions_offset, 0, count * sizeof(uint32_t));
 	float *vectors = channel_array(area, number, &channel->request.body_offset,
 								   count * sizeof(uint32_t), count * sizeof(oracle_rows[0]));
+	uint64_t	end = channel->request.body_offset + count * sizeof(oracle_rows[0]);
+	void	   *records = channel_array(area, number, &channel->request.columns_offset, end,
+										count * RECORD_BYTES);
 
 	channel->request.first_slot = first;
 	channel->request.count = count;
@@ -440,6 +561,7 @@ entry_append(AreaHeader *area, int number, uint32_t entry, uint32_t first, uint3
 	for (uint32_t i = 0; i < count; i++)
 		versions[i] = oracle_version(first + i);
 	memcpy(vectors, oracle_rows[first], count * sizeof(oracle_rows[0]));
+	memcpy(records, oracle_records[first], count * RECORD_BYTES);
 	return channel_call(area, number);
 }
 

@@ -36,6 +36,7 @@ struct BuildServer
 {
 	MirrorSlice slice;
 	ListFormat	lists;			/* of the mirror; slice.lists, if the format has lists */
+	ColumnTable columns;		/* slice.columns, if the index includes any */
 	const uint32 *loaded;		/* per superblock: slots that hold rows, the first ones */
 	uint32		end;			/* slots below this have been sent */
 	uint32		rows;			/* number of these slots that hold rows */
@@ -175,6 +176,11 @@ build_server_open(Relation heap, Relation index, const IndexFormat *format,
 		build->lists = *lists;
 		slice->lists = &build->lists;
 	}
+	if (format->column_bytes > 0)
+	{
+		column_table_plan(index, &build->columns);
+		slice->columns = &build->columns;
+	}
 	callback = palloc0(sizeof(MemoryContextCallback));
 	callback->func = release_channel;
 	callback->arg = slice;
@@ -203,21 +209,30 @@ post_rows(BuildServer *build)
 	MirrorSlice *slice = &build->slice;
 	const IndexFormat *format = slice->format;
 	Size		vector_bytes = (Size) build->count * format->vector_bytes;
+	Size		column_bytes = (Size) build->count * format->column_bytes;
 	ChannelRequest *request = slice_prepare(slice, CHANNEL_APPEND);
 	uint32	   *versions =
 		channel_array(slice->channel, build->count * sizeof(uint32), &request->versions_offset);
 	uint64 *dead = channel_array(slice->channel, bits64_bytes(build->count), &request->dead_offset);
 	void	   *vectors = channel_array(slice->channel, vector_bytes, &request->body_offset);
+	void	   *columns = channel_array(slice->channel, column_bytes, &request->columns_offset);
 
-	if (versions == NULL || dead == NULL || vectors == NULL)
+	if (versions == NULL || dead == NULL || vectors == NULL || columns == NULL)
 		return failed_with(build, ENGINE_UNSUPPORTED, "a row does not fit a bulk channel");
 	memset(dead, build->absent ? 0xFF : 0, bits64_bytes(build->count));
 	for (uint32 i = 0; i < build->count; i++)
 		versions[i] = 1;
 	if (build->absent)
+	{
 		memset(vectors, 0, vector_bytes);
+		memset(columns, 0, column_bytes);
+	}
 	else
+	{
 		build_copy_vectors(slice->index, format, build->first, build->count, vectors);
+		if (column_bytes > 0)
+			read_columns(slice->index, format, build->first, build->count, columns);
+	}
 	request->first_slot = build->first;
 	request->count = build->count;
 	request->has_dead = 1;

@@ -28,6 +28,7 @@ typedef struct RawAnswer
 	uint32		count;
 	uint64		position;
 	uint32		batch;
+	uint32		passing;
 	SearchCounters counters;
 	SearchResult *results;
 	char		error[128];		/* the engine's message, made printable */
@@ -90,6 +91,22 @@ copy_results(RawAnswer *raw, const SearchResult *results, uint32 k)
 	return true;
 }
 
+/* Copy a query's program, if there is one, to where a request names it. */
+static void
+write_program(const ServerQuery *query, void *to)
+{
+	const FilterProgram *program = query->program;
+	Size		values;
+
+	if (program == NULL)
+		return;
+	Assert(client_takes_program(program));
+	values = program->nvalues * sizeof(FilterValue);
+	if (values > 0)
+		memcpy(to, program->values, values);
+	memcpy((char *) to + values, program->steps, program->nsteps * sizeof(FilterStep));
+}
+
 /* The query's fields in the shared area's format. */
 static QueryRequest
 query_request(const ServerQuery *query)
@@ -103,7 +120,9 @@ query_request(const ServerQuery *query)
 						  .has_beyond = query->beyond.set,
 						  .beyond_slot = query->beyond.slot,
 						  .beyond_distance = query->beyond.distance,
-						  .set = query->set};
+						  .set = query->set,
+						  .program_steps = query->program ? query->program->nsteps : 0,
+						  .program_values = query->program ? query->program->nvalues : 0};
 }
 
 /* Fill this backend's payload. */
@@ -116,6 +135,7 @@ fill_payload(RequestPayload *payload, MirrorRef mirror, const ServerQuery *query
 	payload->posted_us = monotonic_us();
 	atomic_store_explicit(&payload->asleep, 0, memory_order_relaxed);
 	memcpy(payload->vector, query->vector, query->vector_bytes);
+	write_program(query, payload->program);
 }
 
 /*
@@ -192,6 +212,7 @@ search_by_slot(MirrorRef mirror, const ServerQuery *query, uint32 epoch, RawAnsw
 			raw->count = raw->status == ENGINE_OK ? *(volatile uint32_t *) &payload->count : 0;
 			raw->position = payload->position;
 			raw->batch = payload->batch;
+			raw->passing = payload->passing;
 			raw->counters = payload->counters;
 			shmem_copy_text(raw->error, sizeof(raw->error), payload->error, sizeof(payload->error));
 			if (!copy_results(raw, payload->results, query->k))
@@ -227,7 +248,7 @@ client_batch_room(const ServerQuery *query)
 	Size		asked = query->vector_bytes + 2 * sizeof(uint32);	/* and its mirror's entry and
 																	 * generation */
 
-	return (uint32) ((CHANNEL_DATA_BYTES - 3 * AREA_ALIGN) / Max(each, asked));
+	return (uint32) ((CHANNEL_DATA_BYTES - PROGRAM_BYTES - 4 * AREA_ALIGN) / Max(each, asked));
 }
 
 /* Write each query's mirror into a channel; false if they do not fit. */
@@ -257,15 +278,19 @@ fill_channel(int number, const ChannelBatch *batch)
 	ChannelRequest *request = channel_prepare(
 		number, CHANNEL_SEARCH, (uint32) batch->mirrors->entry, batch->mirrors->generation);
 	void	   *vectors;
+	void	   *program;
 
 	if (batch->count > client_batch_room(query) ||
 		(batch->several && !fill_mirrors(number, request, batch)))
 		return false;
 	vectors =
 		channel_array(number, mul_size(batch->count, query->vector_bytes), &request->body_offset);
-	if (vectors == NULL)
+	program = channel_array(number, query->program != NULL ? PROGRAM_BYTES : 0,
+							&request->columns_offset);
+	if (vectors == NULL || program == NULL)
 		return false;
 	memcpy(vectors, batch->vectors, (Size) batch->count * query->vector_bytes);
+	write_program(query, program);
 	request->count = batch->count;
 	request->query = query_request(query);
 	return true;
@@ -294,6 +319,7 @@ read_channel(int number, const ChannelBatch *batch, RawAnswer *raws)
 		raw->count = *(const volatile uint32_t *) &found[i].count;
 		raw->position = found[i].position;
 		raw->batch = count;
+		raw->passing = found[i].passing;
 		raw->counters = found[i].counters;
 		if (!copy_results(raw, results + (Size) i * k, k))
 			return FALLBACK_INVALID_ANSWER;
@@ -414,7 +440,8 @@ answer_is_valid(MirrorRef mirror, const ServerQuery *query, const RawAnswer *raw
 	double		last = query->beyond.set ? query->beyond.distance : -INFINITY;
 	uint32		last_slot = query->beyond.set ? query->beyond.slot : NO_SLOT;
 
-	if (raw->position > atomic_load(&track->position_sent))
+	if (raw->position > atomic_load(&track->position_sent) ||
+		(query->program != NULL && raw->passing > rows))
 		return false;
 	for (uint32 i = 0; i < raw->count; i++)
 	{
@@ -508,6 +535,7 @@ client_hand_over(MirrorRef mirror, const ServerQuery *query, const RawAnswer *ra
 							 .count = raw->count,
 							 .position = raw->position,
 							 .batch = raw->batch,
+							 .passing = raw->passing,
 							 .counters = raw->counters};
 	return FALLBACK_NONE;
 }

@@ -34,6 +34,8 @@ typedef struct ServerQuery
 	uint32		rerank;			/* rows measured exactly, as EngineQuery says */
 	SearchBound beyond;
 	SetName		set;			/* METHOD_EXACT: only rows of this set; all zero: all rows */
+	const FilterProgram *program;	/* only rows that it may let pass; NULL: all. It fits, by
+									 * client_takes_program() */
 } ServerQuery;
 
 typedef struct ServerAnswer
@@ -43,6 +45,8 @@ typedef struct ServerAnswer
 	uint32		count;
 	uint64		position;		/* pending position covered */
 	uint32		batch;
+	uint32		passing;		/* rows of the mirror that the query's program may let pass, also
+								 * dead ones */
 	SearchCounters counters;
 } ServerAnswer;
 
@@ -63,6 +67,16 @@ extern bool client_would_answer(Relation index);
 extern bool client_engine_is_cuda(void);
 
 /*
+ * Whether the server's engine keeps columns and evaluates programs. The one on
+ * a GPU does not yet: its mirrors have no columns.
+ */
+static inline bool
+client_engine_has_columns(void)
+{
+	return !client_engine_is_cuda();
+}
+
+/*
  * Find or create the entry of an index, and request its mirror, even if it was
  * refused or quarantined before; entry -1: impossible.
  */
@@ -70,6 +84,13 @@ extern MirrorRef client_want(Relation index, const MetaPage *meta);
 
 /* Drop the index's mirror; false if there is none and none is being loaded. */
 extern bool client_evict(Relation index);
+
+/* Whether a program is short enough to go with a query. */
+static inline bool
+client_takes_program(const FilterProgram *program)
+{
+	return program_bytes(program->nsteps, program->nvalues) <= PROGRAM_BYTES;
+}
 
 /*
  * The change sequence up to which the mirror has the changes of node pages now;

@@ -146,24 +146,25 @@ estimate_format(IndexFormat *format, const GpuannTypeInfo *info, int64 rows, int
 }
 
 /*
- * Bytes of the columns of a row: their types are given.
+ * The columns of a row: their types are given.
  */
-static uint32
-included_bytes(FunctionCallInfo fcinfo)
+static void
+included_columns(FunctionCallInfo fcinfo, ColumnTable *table)
 {
 	Datum	   *elements;
 	bool	   *nulls;
 	Oid		   *types;
 	int			count;
 
+	*table = (ColumnTable) {0};
 	if (PG_NARGS() == ESTIMATE_ARGUMENTS_0_1)
-		return 0;
+		return;
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(5), REGTYPEOID, sizeof(Oid), true, TYPALIGN_INT,
 					  &elements, &nulls, &count);
 	types = palloc0(sizeof(Oid) * Max(count, 1));
 	for (int i = 0; i < count; i++)
 		types[i] = nulls[i] ? InvalidOid : DatumGetObjectId(elements[i]);
-	return column_record_bytes(types, count);
+	column_table_of(types, count, table);
 }
 
 /*
@@ -193,14 +194,16 @@ index_bytes(const IndexFormat *format, uint64 rows)
 
 /* Bytes of a mirror on the CPU engine, as a worker loads it. */
 static uint64
-mirror_bytes(const IndexFormat *format, uint32 rows)
+mirror_bytes(const IndexFormat *format, const ColumnTable *columns, uint32 rows)
 {
 	MirrorSpec	spec = {
+		.columns = columns->count,
 		.dims = format->dims, .type = (ElementType) format->type, .metric = (Metric) format->metric,
 		.method = METHOD_GRAPH, .degree = format->degree, .capacity = mirror_capacity(rows),
 		.residency = RESIDENCY_FULL, .placement = PLACEMENT_SINGLE, .device = -1
 	};
 
+	column_kinds(columns, spec.column_kinds);
 	return cpu_engine_mirror_bytes(&spec);
 }
 
@@ -278,6 +281,7 @@ gpuann_estimate(PG_FUNCTION_ARGS)
 	int64		rows;
 	GpuannTypeInfo info = {0};
 	IndexFormat format;
+	ColumnTable columns;
 	SqlRow		row = {0};
 
 	signature_check(fcinfo,
@@ -288,10 +292,11 @@ gpuann_estimate(PG_FUNCTION_ARGS)
 	info.type = element_type(PG_GETARG_OID(2));
 	info.metric = metric_of(text_to_cstring(PG_GETARG_TEXT_PP(4)), info.type);
 	info.max_dims = (int) engine_max_dims(info.type);
+	included_columns(fcinfo, &columns);
 	estimate_format(&format, &info, rows, PG_GETARG_INT32(1), PG_GETARG_DATUM(3),
-					included_bytes(fcinfo));
+					columns.row_bytes);
 	row_put(&row, Int64GetDatum((int64) index_bytes(&format, rows)));
-	row_put(&row, Int64GetDatum((int64) mirror_bytes(&format, (uint32) rows)));
+	row_put(&row, Int64GetDatum((int64) mirror_bytes(&format, &columns, (uint32) rows)));
 	row_put(&row, Int64GetDatum((int64) build_memory(&format, (double) rows)));
 	row_put(&row, Float8GetDatum(build_seconds(&format, rows)));
 	row_put(&row, Int32GetDatum(local_engine_threads()));

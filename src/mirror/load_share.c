@@ -22,7 +22,7 @@
 #define ROWS_PART_BYTES	(2 * 1024 * 1024)	/* of a part of rows, or one row */
 #define GRAPH_PART_BYTES	(1024 * 1024)	/* of a part of graph rows, or one superblock */
 
-StaticAssertDecl(ROWS_PART_BYTES <= CHANNEL_DATA_BYTES - 4 * AREA_ALIGN, "a part fits a channel");
+StaticAssertDecl(ROWS_PART_BYTES <= CHANNEL_ROWS_BYTES, "a part fits a channel");
 #define TURN_US		SLICE_US	/* how long a slice waits for its turn */
 #define LOOK_MS		100			/* polling interval while waiting */
 #define OWNER_GONE_MS	10000	/* helpers exit if a load has had no owner for this long */
@@ -34,7 +34,7 @@ part_slots(const IndexFormat *format, const LoadShare *load)
 	uint64		fit;
 
 	if (load->phase == PHASE_ROWS)
-		fit = Max(ROWS_PART_BYTES / (format->vector_bytes + sizeof(uint32) + 1), 1);
+		fit = Max(ROWS_PART_BYTES / channel_row_bytes(format), 1);
 	else
 		fit = Max(GRAPH_PART_BYTES / graph_row_bytes(format) / format->superblock_slots, 1) *
 			  format->superblock_slots;

@@ -52,8 +52,7 @@ read_entries(const MirrorSlice *slice, const PendingBounds *bounds, Entry **entr
 {
 	const IndexFormat *format = slice->format;
 	uint64		from = slice->progress->position;
-	uint64		fit =
-		(CHANNEL_DATA_BYTES - 4 * AREA_ALIGN) / (format->vector_bytes + 2 * sizeof(uint32) + 1);
+	uint64		fit = CHANNEL_ROWS_BYTES / (channel_row_bytes(format) + sizeof(uint32));
 	uint64		to = Min(bounds->end, from + Min(fit, MAX_ENTRIES));
 	NodeCopy   *node = palloc(format->node_bytes);
 	uint32	   *slots;
@@ -99,17 +98,32 @@ catchup_send_dead(MirrorSlice *slice, const Entry *entries, uint32 count, uint64
 	return sent > 0 ? slice_call_with_position(slice, request, position) : SLICE_IDLE;
 }
 
+/*
+ * Read the vector of a slot, and its columns, into arrays. As of the vector,
+ * those of the version that was read before do not change.
+ */
+static void
+read_row(const MirrorSlice *slice, uint32 slot, unsigned char *vector, unsigned char *columns)
+{
+	read_vector(slice->index, slice->format, slot, vector);
+	if (slice->format->column_bytes > 0)
+		read_columns(slice->index, slice->format, slot, 1, columns);
+}
+
 /* Send new rows in slots that the mirror has already. */
 static SliceEnding
 send_overwritten(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 position)
 {
 	Size		vector_bytes = slice->format->vector_bytes;
+	Size		column_bytes = slice->format->column_bytes;
 	ChannelRequest *request = slice_prepare(slice, CHANNEL_OVERWRITE);
 	uint32 *slots = channel_array(slice->channel, count * sizeof(uint32), &request->slots_offset);
 	uint32	   *versions =
 		channel_array(slice->channel, count * sizeof(uint32), &request->versions_offset);
 	unsigned char *vectors =
 		channel_array(slice->channel, count * vector_bytes, &request->body_offset);
+	unsigned char *columns =
+		channel_array(slice->channel, count * column_bytes, &request->columns_offset);
 	uint32		sent = 0;
 
 	for (uint32 i = 0; i < count; i++)
@@ -119,7 +133,9 @@ send_overwritten(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 
 		node_checksums_forget(slice->sums, entries[i].slot);
 		slots[sent] = entries[i].slot;
 		versions[sent] = entries[i].version;
-		read_vector(slice->index, slice->format, entries[i].slot, vectors + sent++ * vector_bytes);
+		read_row(slice, entries[i].slot, vectors + sent * vector_bytes,
+				 columns + sent * column_bytes);
+		sent++;
 	}
 	request->count = sent;
 	return sent > 0 ? slice_call_with_position(slice, request, position) : SLICE_IDLE;
@@ -130,6 +146,7 @@ static SliceEnding
 send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 position)
 {
 	Size		vector_bytes = slice->format->vector_bytes;
+	Size		column_bytes = slice->format->column_bytes;
 	Size		dead_bytes = bits64_bytes(count);
 	ChannelRequest *request = slice_prepare(slice, CHANNEL_APPEND);
 	uint32	   *versions =
@@ -137,6 +154,8 @@ send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 pos
 	uint64	   *dead = channel_array(slice->channel, dead_bytes, &request->dead_offset);
 	unsigned char *vectors =
 		channel_array(slice->channel, count * vector_bytes, &request->body_offset);
+	unsigned char *columns =
+		channel_array(slice->channel, count * column_bytes, &request->columns_offset);
 	uint32		end = entries[0].slot + count;
 	SliceEnding ending;
 
@@ -147,7 +166,7 @@ send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 pos
 		versions[i] = entries[i].version;
 		if (!entries[i].live)
 			bit64_set(dead, i);
-		read_vector(slice->index, slice->format, entries[i].slot, vectors + i * vector_bytes);
+		read_row(slice, entries[i].slot, vectors + i * vector_bytes, columns + i * column_bytes);
 	}
 	request->first_slot = entries[0].slot;
 	request->count = count;

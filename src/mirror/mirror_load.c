@@ -7,16 +7,20 @@
  * help it take turns to read (load_share.c, load_reader.c).
  *
  * The end of the pending list and the change sequence are read first; the
- * loaded mirror is current to these. mirror_catchup.c sends later changes.
+ * loaded mirror is current to these. mirror_catchup.c sends later changes,
+ * before queries are answered.
  *
  * A row's version is read before its vector. The vector of a version does not
  * change, so if the two do not match, the pages no longer have that version,
  * and results with it are dropped (I2). The row that replaced it is on the
- * pending list after the position read first.
+ * pending list after the position read first. Columns, of which column pages
+ * lie in front, are read before both: they may be those of the row before, but
+ * then the row is on the list after that position, too, and is sent again.
  */
 #include "base/base.h"
 
 #include "base/faults.h"
+#include "client/client.h"
 #include "client/list_counts.h"
 #include "lists/lists.h"
 #include "mirror/worker.h"
@@ -31,21 +35,21 @@ uint32
 rows_in_channel(const IndexFormat *format, uint32 first, uint32 end)
 {
 	uint32		superblock_end = (slot_superblock(format, first) + 1) * format->superblock_slots;
-	uint64		fit =
-		(CHANNEL_DATA_BYTES - 4 * AREA_ALIGN) / (format->vector_bytes + sizeof(uint32) + 1);
+	uint64		fit = CHANNEL_ROWS_BYTES / channel_row_bytes(format);
 
 	return first < end ? (uint32) Min(fit, Min(end, superblock_end) - first) : 0;
 }
 
 /*
- * The pages of a run of slots, in file order, except that a node page comes
- * before all vectors of its slots.
+ * The pages of a run of slots, in file order: column pages, then node and
+ * vector pages, a node page before all vectors of its slots.
  */
 
 /* Iterates over the pages of a run of slots of one superblock. */
 typedef struct LoadRowOrder
 {
 	const IndexFormat *format;
+	uint32		column_slot;	/* first slot of the next column page */
 	uint32		slot;			/* first slot of the next node page */
 	uint32		end;
 	VectorPlace place;			/* next vector page */
@@ -53,8 +57,8 @@ typedef struct LoadRowOrder
 } LoadRowOrder;
 
 /*
- * A page of the run: the records of slots [first, end), or `bytes` bytes of
- * vectors at offset.
+ * A page of the run: the records, of nodes or columns, of slots [first, end),
+ * or `bytes` bytes of vectors at offset.
  */
 typedef struct RowPage
 {
@@ -72,6 +76,7 @@ row_order_begin(LoadRowOrder *order, const IndexFormat *format, uint32 first, ui
 	order->format = format;
 	order->slot = first;
 	order->end = first + count;
+	order->column_slot = format->column_bytes > 0 ? first : order->end;
 	order->place = vector_place(format, first);
 	order->left = (Size) count * format->vector_bytes;
 }
@@ -82,6 +87,16 @@ row_order_next(LoadRowOrder *order, RowPage *page)
 {
 	const IndexFormat *format = order->format;
 
+	if (order->column_slot < order->end)
+	{
+		page->kind = PAGE_COLUMN;
+		page->block = column_block(format, order->column_slot);
+		page->first = order->column_slot;
+		page->end = Min(page->first - column_index(format, page->first) + columns_per_page(format),
+						order->end);
+		order->column_slot = page->end;
+		return true;
+	}
 	if (order->slot < order->end && vector_place(format, order->slot).page <= order->place.page)
 	{
 		page->kind = PAGE_NODE;
@@ -129,7 +144,7 @@ next_run(const IndexFormat *format, LoadRowOrder *run, uint32 *next, uint32 end)
 	return true;
 }
 
-/* NextBlock for versions and vectors. */
+/* NextBlock for rows. */
 static BlockNumber
 next_row_block(void *state)
 {
@@ -186,27 +201,55 @@ end_read_ahead(MirrorSlice *slice)
 	slice->ahead = NULL;
 }
 
+/* The arrays of rows in a channel, from slot `first` on. */
+typedef struct LoadedRows
+{
+	uint32		first;
+	uint32	   *versions;
+	uint64	   *dead;
+	unsigned char *vectors;		/* of the rows that have not been read */
+	unsigned char *columns;
+} LoadedRows;
+
 /* Copy node states and versions of a page's slots. */
 static void
-copy_versions(const MirrorSlice *slice, const RowPage *at, Buffer buffer, uint32 *versions,
-			  uint64 *dead, uint32 first)
+copy_versions(const MirrorSlice *slice, const RowPage *at, Buffer buffer, const LoadedRows *rows)
 {
 	for (uint32 slot = at->first; slot < at->end; slot++)
 	{
-		uint32		i = slot - first;
+		uint32		i = slot - rows->first;
 		NodeRecord *node =
 			BufferIsValid(buffer) ? node_record(slice->format, BufferGetPage(buffer), slot) : NULL;
 
-		versions[i] = node ? node->version : 0;
+		rows->versions[i] = node ? node->version : 0;
 		if (node == NULL || NodeState(node) != NODE_LIVE)
-			bit64_set(dead, i);
+			bit64_set(rows->dead, i);
 	}
 }
 
-/* Read versions, states and vectors of a part. */
+/* Copy the records of a column page, or bytes of vectors; zeros: no page. */
 static void
-load_read_rows(const MirrorSlice *slice, LoadPart part, uint32 *versions, uint64 *dead,
-			   unsigned char *vectors)
+copy_bytes(const MirrorSlice *slice, const RowPage *at, Buffer buffer, LoadedRows *rows)
+{
+	const IndexFormat *format = slice->format;
+	bool		columns = at->kind == PAGE_COLUMN;
+	Size		bytes = columns ? (Size) (at->end - at->first) * format->column_bytes : at->bytes;
+	unsigned char *to = columns
+		? rows->columns + (Size) (at->first - rows->first) * format->column_bytes : rows->vectors;
+
+	if (!BufferIsValid(buffer))
+		memset(to, 0, bytes);
+	else if (columns)
+		memcpy(to, column_record(format, BufferGetPage(buffer), at->first), bytes);
+	else
+		memcpy(to, VectorBytesOf(BufferGetPage(buffer)) + at->offset, bytes);
+	if (!columns)
+		rows->vectors += bytes;
+}
+
+/* Read columns, versions, states and vectors of a part. */
+static void
+load_read_rows(const MirrorSlice *slice, LoadPart part, LoadedRows *rows)
 {
 	uint32		next = part.first;
 	LoadRowOrder run;
@@ -220,13 +263,9 @@ load_read_rows(const MirrorSlice *slice, LoadPart part, uint32 *versions, uint64
 			Buffer		buffer = slice_read_page(slice, page.block, page.kind);
 
 			if (page.kind == PAGE_NODE)
-				copy_versions(slice, &page, buffer, versions, dead, part.first);
-			else if (BufferIsValid(buffer))
-				memcpy(vectors, VectorBytesOf(BufferGetPage(buffer)) + page.offset, page.bytes);
+				copy_versions(slice, &page, buffer, rows);
 			else
-				memset(vectors, 0, page.bytes);
-			if (page.kind == PAGE_VECTOR)
-				vectors += page.bytes;
+				copy_bytes(slice, &page, buffer, rows);
 			if (BufferIsValid(buffer))
 				UnlockReleaseBuffer(buffer);
 		}
@@ -240,16 +279,19 @@ prepare_rows(MirrorSlice *slice)
 	LoadPart	part = slice->progress->part;
 	Size		dead_bytes = bits64_bytes(part.count);
 	ChannelRequest *request = slice_prepare(slice, CHANNEL_APPEND);
-	uint32	   *versions =
-		channel_array(slice->channel, part.count * sizeof(uint32), &request->versions_offset);
-	uint64	   *dead = channel_array(slice->channel, dead_bytes, &request->dead_offset);
-	unsigned char *vectors = channel_array(
-		slice->channel, (Size) part.count * slice->format->vector_bytes, &request->body_offset);
+	LoadedRows	rows = {.first = part.first};
 
-	if (versions == NULL || dead == NULL || vectors == NULL)
+	rows.versions =
+		channel_array(slice->channel, part.count * sizeof(uint32), &request->versions_offset);
+	rows.dead = channel_array(slice->channel, dead_bytes, &request->dead_offset);
+	rows.vectors = channel_array(
+		slice->channel, (Size) part.count * slice->format->vector_bytes, &request->body_offset);
+	rows.columns = channel_array(
+		slice->channel, (Size) part.count * slice->format->column_bytes, &request->columns_offset);
+	if (rows.versions == NULL || rows.dead == NULL || rows.vectors == NULL || rows.columns == NULL)
 		return slice_failed(slice, ENGINE_UNSUPPORTED, "a row does not fit a bulk channel");
-	memset(dead, 0, dead_bytes);
-	load_read_rows(slice, part, versions, dead, vectors);
+	memset(rows.dead, 0, dead_bytes);
+	load_read_rows(slice, part, &rows);
 	request->first_slot = part.first;
 	request->count = part.count;
 	request->has_dead = 1;
@@ -476,10 +518,13 @@ SliceEnding
 load_create(MirrorSlice *slice, uint32 rows)
 {
 	const IndexFormat *format = slice->format;
+	const ColumnTable *columns = slice->columns;
 	ChannelRequest *request;
 	SliceEnding ending;
 	bool		claimed;
 
+	if (columns == NULL && format->column_bytes > 0)
+		columns = index_columns(slice->index);
 	slice->least_bytes = mirror_least_bytes(format, rows);
 	if (!mirror_within_quota(slice))
 		return SLICE_REFUSED;
@@ -497,6 +542,11 @@ load_create(MirrorSlice *slice, uint32 rows)
 	request->spec.device = -1;
 	if (format_has_lists(format))
 		lists_spec(slice, &request->spec.lists);
+	if (columns != NULL && client_engine_has_columns())
+	{
+		request->spec.columns = columns->count;
+		column_kinds(columns, request->spec.column_kinds);
+	}
 	ending = slice_call(slice);
 	if (ending == SLICE_REFUSED && claimed)
 		release_list_counts(slice);

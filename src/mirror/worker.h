@@ -17,6 +17,7 @@
 #include "lists/lists.h"
 #include "client/mirror_table.h"
 #include "mirror/node_checksums.h"
+#include "page/columns.h"
 #include "page/read_ahead.h"
 
 #define SLICE_US	20000
@@ -56,6 +57,7 @@ typedef struct MirrorSlice
 	const IndexFormat *format;
 	const ListFormat *lists;	/* of an index being built, whose metapage does not tell yet; NULL:
 								 * that does */
+	const ColumnTable *columns;	/* the same */
 	BlockNumber blocks;			/* length of the file, when the slice began */
 	BufferAccessStrategy strategy;
 	NodeChecksums *sums;			/* checksums of what the mirror has, or NULL */
@@ -65,8 +67,8 @@ typedef struct MirrorSlice
 	bool		primary;		/* not in recovery */
 	bool		may_link;
 	bool		host_rows;		/* load: vectors may be in host memory */
-	uint64		least_bytes;	/* minimum size of the mirror: vectors, graph and versions of its
-								 * rows */
+	uint64		least_bytes;	/* minimum size of the mirror: vectors, columns, graph and
+								 * versions of its rows */
 	bool		no_memory;		/* SLICE_REFUSED: evicting others may help ... */
 	bool		over_quota;		/* ... but only others of this database */
 	char		reason[160];	/* SLICE_REFUSED */
@@ -120,14 +122,27 @@ slice_prepare(const MirrorSlice *slice, ChannelOp op)
 	return channel_prepare(slice->channel, op, (uint32) slice->entry, slice->generation);
 }
 
+/* Bytes of a row in a channel: vector, columns, version, whether it is dead. */
+static inline Size
+channel_row_bytes(const IndexFormat *format)
+{
+	return format->vector_bytes + format->column_bytes + sizeof(uint32) + 1;
+}
+
+/* Room in a channel's data for arrays of rows, which are aligned. */
+#define CHANNEL_ROWS_BYTES	(CHANNEL_DATA_BYTES - 5 * AREA_ALIGN)
+
 /*
- * Bytes of vectors, graph rows and versions, which is the minimum size of a
- * mirror.
+ * Bytes of vectors, columns, graph rows and versions, which is the minimum size
+ * of a mirror.
  */
 static inline uint64
 mirror_least_bytes(const IndexFormat *format, uint32 rows)
 {
-	return (uint64) rows * (format->vector_bytes + (format->degree + 1) * sizeof(uint32));
+	uint32		columns = Max(format->column_bytes, FILTER_RECORD_VALUES) - FILTER_RECORD_VALUES;
+
+	return (uint64) rows *
+		(format->vector_bytes + columns + (format->degree + 1) * sizeof(uint32));
 }
 
 /* mirror_lists.c: centroids and codebook of an index with lists */

@@ -152,16 +152,13 @@ column_table_plan(Relation index, ColumnTable *table)
 	make_table(table, types, count);
 }
 
-uint32
-column_record_bytes(const Oid *types, int count)
+void
+column_table_of(const Oid *types, int count, ColumnTable *table)
 {
-	ColumnTable table;
-
 	check_count(count);
 	for (int i = 0; i < count; i++)
 		check_type(types[i], NULL);
-	make_table(&table, types, count);
-	return table.row_bytes;
+	make_table(table, types, count);
 }
 
 void
@@ -243,6 +240,25 @@ peek_columns(Relation index)
 	table = *ColumnTableOf(BufferGetPage(buffer));
 	UnlockReleaseBuffer(buffer);
 	return table_is_right(format, &table) ? intern_table(index, &table) : NULL;
+}
+
+void
+read_columns(Relation index, const IndexFormat *format, uint32 first, uint32 count, void *records)
+{
+	char	   *out = records;
+
+	for (uint32 end = first + count, next; first < end; first = next)
+	{
+		Buffer		buffer =
+			read_hinted_page(index, column_block(format, first), PAGE_COLUMN, false);
+		Size		bytes;
+
+		next = Min(end, first - column_index(format, first) + columns_per_page(format));
+		bytes = (Size) (next - first) * format->column_bytes;
+		memcpy(out, column_record(format, BufferGetPage(buffer), first), bytes);
+		UnlockReleaseBuffer(buffer);
+		out += bytes;
+	}
 }
 
 void

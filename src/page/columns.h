@@ -47,6 +47,14 @@ typedef struct ColumnRecord
 
 #define ColumnTableOf(page)		((ColumnTable *) (PageGetContents(page) + GPUANN_META_COLUMNS))
 
+/* The kinds of the columns. */
+static inline void
+column_kinds(const ColumnTable *table, FilterKind *kinds)
+{
+	for (uint32 i = 0; i < table->count; i++)
+		kinds[i] = (FilterKind) table->columns[i].kind;
+}
+
 /* A slot's record on its page. */
 static inline ColumnRecord *
 column_record(const IndexFormat *format, Page page, uint32 slot)
@@ -65,11 +73,8 @@ extern FilterKind column_kind(Oid type);
  */
 extern void column_table_plan(Relation index, ColumnTable *table);
 
-/*
- * Bytes of a record with columns of these types, for an index that is not there
- * yet. Raises the same errors.
- */
-extern uint32 column_record_bytes(const Oid *types, int count);
+/* The same of columns of these types, for an index that is not there yet. */
+extern void column_table_of(const Oid *types, int count, ColumnTable *table);
 
 /* Write the table to a metapage that is being made. */
 extern void column_table_write(Page page, const ColumnTable *table);
@@ -94,6 +99,13 @@ extern const ColumnTable *peek_columns(Relation index);
 extern void column_record_form(Relation index, const ColumnTable *table, const Datum *values,
 							   const bool *isnull, const ItemPointerData *tid,
 							   ColumnRecord *record);
+
+/*
+ * Copy the records of `count` slots of one superblock, from `first` on, that
+ * have been used.
+ */
+extern void read_columns(Relation index, const IndexFormat *format, uint32 first, uint32 count,
+						 void *records);
 
 /* Two doubles between which a numeric lies; equal if it is one. */
 extern void numeric_bounds(Datum value, double bounds[2]);

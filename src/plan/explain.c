@@ -95,16 +95,18 @@ report_scan(const GpuannNode *node, const ScanReport *report)
 	tell_number(report, "ef", "Gpuann Ef", NULL, stats->ef);
 	tell_number(report, "rounds", "Gpuann Rounds", NULL, stats->graph_rounds);
 	tell_number(report, "exact", "Gpuann Exact Passes", NULL, stats->exact_passes);
-	tell_number(report, "visited", "Gpuann Visited", NULL, stats->visited);
+	if (!last_scan_hides_rows(stats))
+		tell_number(report, "visited", "Gpuann Visited", NULL, stats->visited);
 	tell_number(report, "judged", "Gpuann Judged", NULL, node->judged);
 	tell_number(report, "passed", "Gpuann Passed", NULL, node->passed_count);
 	if (node->excluded > 0 && !node->secret)
 		tell_number(report, "excluded", "Gpuann Excluded", NULL, node->excluded);
-	tell_number(report, "pending", "Gpuann Pending", NULL, stats->pending);
+	if (!last_scan_hides_rows(stats))
+		tell_number(report, "pending", "Gpuann Pending", NULL, stats->pending);
 	tell_number(report, "missed", "Gpuann Missed", NULL, tally->dropped);
 	if (stats->heap_order > 0)
 		tell_number(report, "in_heap_order", "Gpuann In Heap Order", NULL, stats->heap_order);
-	if (stats->by_columns && !node->secret)
+	if (stats->by_columns && !stats->secret)
 		tell_number(report, "chosen", "Gpuann Chosen", NULL, stats->chosen);
 	if (stats->heap_order > 0 || stats->by_columns)
 		tell_text(report, "ranked_by", "Gpuann Ranked By",

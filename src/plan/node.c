@@ -365,7 +365,8 @@ column_filter(const GpuannNode *node)
 {
 	/* What a page lacks must not decide which rounds come before it. */
 	ColumnFilter columns = {.share = node->columns_share,
-							.wanted = node->wanted - node->skipped};
+							.wanted = node->wanted - node->skipped,
+							.secret = node->secret};
 	MemoryContext old;
 
 	if (node->index_filter == NULL)
@@ -377,21 +378,38 @@ column_filter(const GpuannNode *node)
 }
 
 /*
+ * Whether a server is to evaluate what columns exclude. Not for a scan that
+ * ends with its first answer, which would have other rows then; nor where rows
+ * visited are limited, because a server's are not those of a walk over pages.
+ */
+static bool
+columns_are_sent(const ScanWants *wants)
+{
+	return wants->columns.program != NULL && client_takes_program(wants->columns.program) &&
+		client_engine_has_columns() && wants->kind != SCAN_FIRST &&
+		(wants->kind == SCAN_EXACT || gpuann_max_scan_tuples == GPUANN_UNSET);
+}
+
+/*
  * What the node wants of its scan.
  */
 static ScanWants
 scan_wants(GpuannNode *node)
 {
 	bool		limited = visits_are_limited(node);
-	double		needed = scan_rows_needed((double) node->wanted, node->expected);
 	bool		lists = format_has_lists(index_format(node->index));
 	ScanWants	wants = {.set = true,
 						 .kind = scan_kind(node, limited),
-						 .rows = (uint64) Min(needed, ENGINE_MAX_SLOTS),
 						 .few = node->few,
 						 .most_distance = node->most_distance,
 						 .columns = column_filter(node)};
 
+	wants.columns.sent = columns_are_sent(&wants);
+	/* A server's answers have passed the columns. */
+	if (wants.columns.sent && client_would_answer(node->index))
+		node->expected = Min(node->expected / node->columns_share, 1);
+	wants.rows = (uint64) Min(scan_rows_needed((double) node->wanted, node->expected),
+							  ENGINE_MAX_SLOTS);
 	wants.ef = first_breadth(node, gpuann_effective_ef_search(node->index, lists), lists);
 	if (node->kind == NODE_RANGE)
 		wants.rows = (uint64) Min(2 * node->css.ss.ps.plan->plan_rows, ENGINE_MAX_SLOTS);

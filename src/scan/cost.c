@@ -90,7 +90,8 @@ static const StepPrices cuda_prices = {
 #define FETCH_OPERATORS			100 /* its tuple, anywhere in the table, even if that is cached */
 #define HEAP_ORDER_OPERATORS	4	/* reading and sorting a TID */
 #define COLUMN_OPERATORS		1	/* evaluating a row's columns among those of all rows, */
-#define COLUMN_FETCH_OPERATORS	15	/* ... or those of one row */
+#define COLUMN_FETCH_OPERATORS	15	/* ... or those of one row, */
+#define ENGINE_COLUMN_OPERATORS	0.2	/* ... or of all rows by a server */
 
 /*
  * What other plans pay for a distance and its comparison, however long the
@@ -123,7 +124,8 @@ struct PricedIndex
 	double		lists;			/* 0: it is a graph */
 	double		probes;			/* of the first search */
 	bool		readable;		/* the metapage is */
-	bool		server;			/* answers now */
+	bool		server;			/* answers now, ... */
+	bool		chooses;		/* ... and evaluates columns */
 	bool		paged;			/* graph searches are charged for pages */
 	const StepPrices *step;
 };
@@ -174,6 +176,7 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 	relation = index_open(info->indexoid, NoLock);
 	examine_format(relation, index);
 	index->server = client_would_answer(relation);
+	index->chooses = index->server && client_engine_has_columns();
 	index->paged = !index->server || !client_engine_is_cuda();
 	index->step = !index->paged ? &cuda_prices : index->server ? &cpu_prices : &page_prices;
 	index_close(relation, NoLock);
@@ -472,6 +475,26 @@ proposals_price(const PricedIndex *index, const NodeDemand *demand, double rows)
 }
 
 /*
+ * The price of a server's choice: it evaluates the columns of all rows, and
+ * compares those that they let pass or searches the graph for some of them.
+ */
+static double
+server_chosen_price(const PricedIndex *index, double chosen, double proposals)
+{
+	double		compare = (index->step->round_trip + proposals * index->step->result) *
+		cpu_operator_cost + distances_price(index, chosen, index->step->compare);
+	double		ef = Max(proposals, index->ef);
+	GraphRounds rounds = {0};
+
+	if (!is_too_broad(index, ef, false))
+	{
+		add_graph_round(index, &rounds, (uint32) ef);
+		compare = Min(compare, rounds.price);
+	}
+	return index->rows * ENGINE_COLUMN_OPERATORS * cpu_operator_cost + compare;
+}
+
+/*
  * The price of evaluating the columns of all rows, ranking those that they let
  * pass, and judging as many of these as are wanted to pass (scan_columns.c).
  */
@@ -481,11 +504,24 @@ chosen_price(const PricedIndex *index, const NodeDemand *demand, double wanted)
 	double		chosen = Max(index->rows * demand->columns, 1);
 	double		pass = Min(demand->within * demand->passing / demand->columns, 1);
 	double		column_pages = index->rows * index->column_bytes / BLCKSZ;
+	double		proposals = Min(wanted / Max(pass, 1 / chosen), chosen);
 
+	if (index->chooses)
+		return server_chosen_price(index, chosen, proposals) + judging_price(index, proposals);
 	return index->rows * COLUMN_OPERATORS * cpu_operator_cost +
 		   Min(column_pages, index->pages) * index->sequential_page +
 		   reading_price(index, chosen) + distances_price(index, chosen, page_prices.compare) +
-		   judging_price(index, Min(wanted / Max(pass, 1 / chosen), chosen));
+		   judging_price(index, proposals);
+}
+
+/*
+ * Whether a scan begins with what columns let pass: a server does whatever
+ * their share, pages do if not too many pass.
+ */
+static bool
+chooses_first(const PricedIndex *index, const NodeDemand *demand)
+{
+	return index->chooses ? demand->columns < 1 : demand->columns <= MOST_CHOSEN;
 }
 
 /*
@@ -525,7 +561,7 @@ static double
 exact_stage_price(const PricedIndex *index, const NodeDemand *demand, double proposals,
 				  double needed, bool after_rounds)
 {
-	if (demand->columns <= (after_rounds ? 1 - DBL_EPSILON : MOST_CHOSEN))
+	if (after_rounds ? demand->columns < 1 : chooses_first(index, demand))
 		return chosen_price(index, demand, demand->wanted);
 	if (index->rel->baserestrictinfo != NIL &&
 		!scan_is_small_part(index->rows, index->rel->tuples) &&
@@ -553,6 +589,8 @@ gather_price(const PricedIndex *index, const NodeDemand *demand)
 	bool		filtered = index->rel->baserestrictinfo != NIL;
 	GraphRounds rounds = {0};
 
+	if (index->chooses && demand->columns < 1)
+		return price + chosen_price(index, demand, demand->wanted);
 	if (first >= index->ef &&
 		(is_too_broad(index, first, false) || choosing_is_cheaper(index, demand, needed)))
 		return price + exact_stage_price(index, demand, proposals, needed, false);
@@ -633,7 +671,7 @@ gpuann_price(PlannerInfo *root, const PricedIndex *examined, const NodeDemand *d
 	{
 		double		begin = START_OPERATORS * cpu_operator_cost;
 
-		if (demand->columns <= MOST_CHOSEN)
+		if (chooses_first(&index, demand))
 		{
 			*startup = begin + chosen_price(&index, demand, 1);
 			*total = begin + chosen_price(&index, demand, within * demand->passing);
@@ -646,7 +684,7 @@ gpuann_price(PlannerInfo *root, const PricedIndex *examined, const NodeDemand *d
 	else if (demand->kind == DEMAND_BOUND && complete && !gpuann_exact)
 	{
 		double		proposals = Max(Min(demand->wanted * first, within), 1);
-		double		exact = demand->columns <= MOST_CHOSEN
+		double		exact = chooses_first(&index, demand)
 			? chosen_price(&index, demand, demand->wanted)
 			: exact_price(&index, room) + judging_price(&index, proposals);
 

@@ -163,11 +163,13 @@ scan_first_query(IndexScanDesc desc, ServerQuery *query)
 	*query = (ServerQuery){.vector = query_elements(scan, &desc->orderByData[0]),
 						   .vector_bytes = scan->format->vector_bytes,
 						   .method = METHOD_GRAPH};
+	if (scan->wants.columns.sent)
+		query->program = scan->wants.columns.program;
 	query->k = query->ef = first_ef(desc->indexRelation, &scan->wants);
 	/* As graph_round() does, but with the catalog's number of rows. */
 	if (scan->wants.ef == query->ef &&
 		(scan_graph_is_dearer(query->ef, rows, false) ||
-		 (scan->wants.columns.program != NULL &&
+		 (scan->wants.columns.program != NULL && !scan->wants.columns.sent &&
 		  scan_columns_are_cheaper((double) scan->wants.rows, rows, scan->wants.columns.share,
 								   true))))
 		return false;
@@ -230,7 +232,7 @@ scan_start(IndexScanDesc desc)
 		.first_ef = first_ef(index, &scan->wants),
 		.max_visited = kind == SCAN_EXACT ? GPUANN_UNSET : gpuann_max_scan_tuples,
 		.heap_blocks = scan->heap_blocks,
-		.stats = {.any = true},
+		.stats = {.any = true, .secret = scan->wants.columns.secret},
 	};
 	scan->query = (PageQuery) {
 		.index = index,
@@ -549,6 +551,7 @@ gpuann_last_scan(PG_FUNCTION_ARGS)
 		values[0] = CStringGetTextDatum(last_scan_path(&last_scan));
 		values[1] = CStringGetTextDatum(last_scan.engine);
 		nulls[1] = last_scan.engine[0] == '\0';
+		nulls[2] = nulls[3] = last_scan_hides_rows(&last_scan);
 		values[2] = Int64GetDatum(last_scan.visited);
 		values[3] = Int64GetDatum(last_scan.pending);
 		values[4] = Int64GetDatum(tally->proposed);

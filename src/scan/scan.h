@@ -208,8 +208,10 @@ typedef struct ScanFilter
 typedef struct ColumnFilter
 {
 	const FilterProgram *program;
+	bool		sent;			/* a server that answers gets it, and evaluates it */
 	double		share;			/* of the rows that the planner expects it to let pass */
 	uint64		wanted;			/* rows that pass the caller's filter, of a page; 0: unknown */
+	bool		secret;			/* how many rows pass is not told to who asks */
 } ColumnFilter;
 
 /* What a caller wants of a scan, instead of what the settings say. */
@@ -247,6 +249,7 @@ typedef struct ScanAnswer
 	uint32		end_slot;		/* exact over pages: as PageAnswer's */
 	uint32		before;			/* exact over pages: as PageAnswer's; from the server: unknown, so
 								 * PG_UINT32_MAX */
+	bool		by_columns;		/* of rows that their columns let pass */
 	bool		of_server;		/* from a mirror that had received, when it was asked: */
 	uint64		changes;		/* changes of pages up to this, */
 	uint64		position;		/* and list entries before this */
@@ -266,9 +269,10 @@ typedef struct LastScan
 	uint32		graph_rounds;
 	uint32		exact_passes;
 	uint64		heap_order;		/* rows judged in heap order; ... */
-	bool		by_columns;		/* rows were chosen by columns, ... */
-	uint64		chosen;			/* ... so many; ... */
-	bool		server_ranked;	/* ... the server has ranked those that passed */
+	bool		by_columns;		/* rows were chosen by columns, here or by the server: ... */
+	uint64		chosen;			/* ... so many may pass; ... */
+	bool		server_ranked;	/* ... the server has ranked them */
+	bool		secret;			/* ColumnFilter's */
 	uint64		queue_us;		/* at the server, before its engine began */
 	uint64		engine_us;
 	ScanTally	tally;
@@ -372,6 +376,16 @@ typedef struct GpuannScan
 } GpuannScan;
 
 /*
+ * Whether the server is sent the columns' program with each query, and so
+ * chooses, itself and by how many rows pass, what it ranks.
+ */
+static inline bool
+scan_sends_program(const GpuannScan *scan)
+{
+	return scan->ask_server && scan->wants.columns.sent && scan->passing == NULL;
+}
+
+/*
  * The next row; begins the scan if it has not begun. False: there are no more.
  */
 extern bool scan_next_row(IndexScanDesc desc, ScanRow *row);
@@ -440,7 +454,14 @@ extern bool scan_choosing_is_cheaper(const GpuannScan *scan, double ef);
 extern void scan_choose(GpuannScan *scan);
 
 /* Whether the columns of a slot let its row pass; there is such a filter. */
-extern bool scan_slot_may_pass(GpuannScan *scan, uint32 slot);
+extern bool scan_columns_pass(const GpuannScan *scan, uint32 slot);
+
+/* The same of a row of the current answer, which may be known to pass. */
+static inline bool
+scan_slot_may_pass(const GpuannScan *scan, uint32 slot)
+{
+	return scan->passing != NULL || scan->answer.by_columns || scan_columns_pass(scan, slot);
+}
 
 /* Begin a set, empty; add a slot below bounds.next_fresh; how many it has. */
 extern PassingSlots *passing_begin(GpuannScan *scan);
@@ -477,6 +498,13 @@ static inline const char *
 last_scan_path(const LastScan *stats)
 {
 	return stats->exact ? "exact" : stats->tally.server ? "server" : "pages";
+}
+
+/* Whether how many rows were compared tells how many are chosen, a secret. */
+static inline bool
+last_scan_hides_rows(const LastScan *stats)
+{
+	return stats->by_columns && stats->secret;
 }
 
 /* Where a scan's figures go: a line for a person, or properties of a node. */

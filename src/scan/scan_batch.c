@@ -21,6 +21,7 @@ typedef struct Member
 	IndexScanDesc scan;
 	FirstAnswer *first;
 	uint64		changes;
+	const FilterProgram *program;	/* its own, equal to the others' */
 } Member;
 
 /* The members of a batch: their queries differ in vector and mirror only. */
@@ -91,6 +92,30 @@ ready_mirror(Relation index, MirrorRef *mirror)
 }
 
 /*
+ * Whether two queries have the same program: partitions with the same columns
+ * do.
+ */
+static bool
+same_program(const FilterProgram *a, const FilterProgram *b)
+{
+	if (a == NULL || b == NULL)
+		return a == b;
+	if (a->nsteps != b->nsteps || a->nvalues != b->nvalues ||
+		(a->nvalues > 0 && memcmp(a->values, b->values, a->nvalues * sizeof(FilterValue)) != 0))
+		return false;
+	for (uint32 i = 0; i < a->nsteps; i++)
+	{
+		const FilterStep *x = &a->steps[i];
+		const FilterStep *y = &b->steps[i];
+
+		if (x->op != y->op || x->column != y->column || x->has_null != y->has_null ||
+			x->value != y->value || x->count != y->count)
+			return false;
+	}
+	return true;
+}
+
+/*
  * Add a scan to the batch, if it asks the same as the first one. Otherwise it
  * asks by itself.
  */
@@ -105,7 +130,8 @@ members_add(Members *batch, IndexScanDesc scan, FirstAnswer *first)
 		return;
 	if (batch->count == 0)
 		batch->query = query;
-	else if (query.vector_bytes != bytes || query.ef != batch->query.ef ||
+	else if (!same_program(query.program, batch->query.program) ||
+			 query.vector_bytes != bytes || query.ef != batch->query.ef ||
 			 query.method != batch->query.method || query.probes != batch->query.probes ||
 			 query.rerank != batch->query.rerank ||
 			 batch->count == client_batch_room(&query))
@@ -114,7 +140,7 @@ members_add(Members *batch, IndexScanDesc scan, FirstAnswer *first)
 	batch->vectors = repalloc_huge(batch->vectors, bytes * (batch->count + 1));
 	memcpy(batch->vectors + bytes * batch->count, query.vector, bytes);
 	batch->mirrors[batch->count] = mirror;
-	batch->members[batch->count++] = (Member){scan, first, client_changes(mirror)};
+	batch->members[batch->count++] = (Member){scan, first, client_changes(mirror), query.program};
 }
 
 /*
@@ -134,6 +160,7 @@ members_answer(const Members *batch, const ServerAnswer *answers)
 		memcpy(answer.results, answers[i].results, bytes);
 		*member->first =
 			(FirstAnswer){true, batch->mirrors[i], batch->query, member->changes, answer};
+		member->first->query.program = member->program;
 	}
 }
 

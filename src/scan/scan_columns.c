@@ -7,6 +7,10 @@
  * every row that the snapshot sees (page/columns.h); of other rows it need not
  * be, and these are dropped when they are confirmed or fetched. So the set of
  * slots is complete, and its count an upper bound.
+ *
+ * A server whose mirror has the columns does both, if the program is short
+ * enough to go with a query. Then nothing is read here but the columns of rows
+ * that its mirror had not received.
  */
 #include "postgres.h"
 
@@ -62,8 +66,7 @@ run_on_records(const GpuannScan *scan, const ColumnTable *table, const ColumnRec
 	FilterKind	kinds[GPUANN_MAX_COLUMNS];
 	FilterRows	rows;
 
-	for (uint32 i = 0; i < table->count; i++)
-		kinds[i] = (FilterKind) table->columns[i].kind;
+	column_kinds(table, kinds);
 	filter_record_rows(kinds, table->count, records, count, &rows);
 	filter_run(scan->wants.columns.program, &rows, FILTER_MAY, passes);
 }
@@ -97,7 +100,7 @@ scan_choosing_is_cheaper(const GpuannScan *scan, double ef)
 	const ColumnFilter *columns = &scan->wants.columns;
 	double		share = columns->share;
 
-	if (columns->program == NULL || scan->chosen || ef == 0)
+	if (columns->program == NULL || scan->chosen || ef == 0 || scan_sends_program(scan))
 		return false;
 	/* After rounds that were to suffice another share is likelier. */
 	if (scan->ef > 0)
@@ -110,7 +113,7 @@ scan_should_choose(const GpuannScan *scan)
 {
 	const ColumnFilter *columns = &scan->wants.columns;
 
-	if (columns->program == NULL || scan->chosen || scan->judged)
+	if (columns->program == NULL || scan->chosen || scan->judged || scan_sends_program(scan))
 		return false;
 	/* Fewer pass than was expected, or an answer would have sufficed. */
 	if (scan->ef > 0 || scan->stats.exact_passes > 0)
@@ -158,14 +161,12 @@ scan_choose(GpuannScan *scan)
 }
 
 bool
-scan_slot_may_pass(GpuannScan *scan, uint32 slot)
+scan_columns_pass(const GpuannScan *scan, uint32 slot)
 {
 	const ColumnTable *table = index_columns(scan->query.index);
 	uint64		passes;
 	Buffer		buffer;
 
-	if (scan->passing != NULL)
-		return true;
 	buffer = read_hinted_page(scan->query.index, column_block(scan->format, slot), PAGE_COLUMN,
 							  false);
 	run_on_records(scan, table, column_record(scan->format, BufferGetPage(buffer), slot), 1,

@@ -136,16 +136,29 @@ begin_order(GpuannScan *scan)
 	return order;
 }
 
+/*
+ * How many rows the columns let pass, if that is known: all are ranked before
+ * they are judged.
+ */
+static bool
+rows_left(const GpuannScan *scan, uint64 *count)
+{
+	*count = scan->passing != NULL ? passing_count(scan->passing) : scan->stats.chosen;
+	return scan->passing != NULL || (scan_sends_program(scan) && scan->stats.by_columns);
+}
+
 bool
 scan_should_judge(const GpuannScan *scan)
 {
+	uint64		left;
+
 	if (scan->wants.filter.passes == NULL || scan->judged ||
 		scan_is_small_part(scan->bounds.next_fresh,
 						   scan->wants.filter.table->rd_rel->reltuples))
 		return false;
 	/* Of what columns let pass, few rows may be left to be judged. */
-	if (scan->passing != NULL)
-		return (double) passing_count(scan->passing) * JUDGE_ROW_COST > scan->bounds.next_fresh;
+	if (rows_left(scan, &left))
+		return (double) left * JUDGE_ROW_COST > scan->bounds.next_fresh;
 	/* What was expected to pass has not, or an answer would have sufficed. */
 	if (scan->ef > 0 || scan->stats.exact_passes > 0)
 		return true;

@@ -101,8 +101,37 @@ source_merge(const ServerAnswer *server, bool server_full, const PageAnswer *pen
 }
 
 /*
+ * Keep those of some slots whose columns let their rows pass; returns how many.
+ */
+static uint32
+columns_keep(const GpuannScan *scan, uint32 *slots, uint32 count)
+{
+	uint32		kept = 0;
+
+	for (uint32 i = 0; i < count; i++)
+		if (scan_columns_pass(scan, slots[i]))
+			slots[kept++] = slots[i];
+	return kept;
+}
+
+/*
+ * The same of an answer that leaves nothing out.
+ */
+static void
+columns_keep_rows(const GpuannScan *scan, PageAnswer *answer)
+{
+	uint32		kept = 0;
+
+	Assert(!answer->more);
+	for (uint32 i = 0; i < answer->count; i++)
+		if (scan_columns_pass(scan, answer->results[i].slot))
+			answer->results[kept++] = answer->results[i];
+	answer->count = kept;
+}
+
+/*
  * Search those list entries that the server's mirror had not seen and that are
- * in the set. False: they have been trimmed.
+ * in the set, or that the columns let pass. False: they have been trimmed.
  */
 static bool
 search_unseen_passing(GpuannScan *scan, uint64 from, const ExactRange *range, PageAnswer *pending)
@@ -115,7 +144,8 @@ search_unseen_passing(GpuannScan *scan, uint64 from, const ExactRange *range, Pa
 	unseen.skip = NULL;
 	if (!page_pending_slots(&scan->query, from, &slots, &count))
 		return false;
-	count = passing_keep(scan, slots, count);
+	count = scan->passing != NULL ? passing_keep(scan, slots, count)
+								  : columns_keep(scan, slots, count);
 	page_listed_search(&scan->query, slots, count, &unseen, pending);
 	if (slots != NULL)
 		pfree(slots);
@@ -143,7 +173,13 @@ search_unseen(GpuannScan *scan, const ServerAnswer *server, bool full, const Exa
 							  server->results[server->count - 1].slot};
 	if (!range->beyond.set &&
 		scan_unmirrored_search(scan, server->position, &until, pending))
+	{
+		if (scan_sends_program(scan))
+			columns_keep_rows(scan, pending);
 		return true;
+	}
+	if (scan_sends_program(scan))
+		return search_unseen_passing(scan, server->position, range, pending);
 	scan_read_meta(scan);
 	/*
 	 * All that the mirror returns is checked against its node record, rows
@@ -172,11 +208,15 @@ source_plan_query(Relation index, const IndexFormat *format, ServerQuery *query,
 }
 
 /*
- * Whether an answer may leave out rows after its last.
+ * Whether an answer may leave out rows after its last. One of few rows that a
+ * program lets pass is exact, however it was asked for; then no list is read.
  */
 static bool
 answer_is_full(const ServerQuery *query, const ServerAnswer *server, uint32 lists)
 {
+	if (query->program != NULL &&
+		(query->method != METHOD_IVFPQ || server->counters.expanded == 0))
+		return server->count >= query->k;
 	return server->count >= query->k ||
 		   (query->method == METHOD_GRAPH && server->counters.expanded >= query->ef) ||
 		   (query->method == METHOD_IVFPQ && query->probes < lists);
@@ -194,7 +234,8 @@ take_first_answer(GpuannScan *scan, const ServerQuery *query, ServerAnswer *answ
 	if (first == NULL || !first->set || scan->answered || query->beyond.set ||
 		query->method != first->query.method || query->k != first->query.k ||
 		query->ef != first->query.ef || query->probes != first->query.probes ||
-		query->rerank != first->query.rerank || scan->mirror.entry != first->mirror.entry ||
+		query->rerank != first->query.rerank || query->program != first->query.program ||
+		scan->mirror.entry != first->mirror.entry ||
 		scan->mirror.generation != first->mirror.generation)
 		return false;
 	*answer = first->answer;
@@ -274,6 +315,8 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 			return false;
 		query.set = *set;
 	}
+	else if (scan_sends_program(scan))
+		query.program = scan->wants.columns.program;
 	source_plan_query(scan->query.index, scan->format, &query, &lists);
 	if (!take_first_answer(scan, &query, &server, &changes))
 		why = client_search(scan->mirror, &query, &server);
@@ -301,7 +344,13 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	answer->of_server = true;
 	answer->changes = changes;
 	answer->position = server.position;
-	scan->stats.server_ranked = set != NULL;
+	answer->by_columns = query.program != NULL;
+	scan->stats.server_ranked = set != NULL || query.program != NULL;
+	if (query.program != NULL)
+	{
+		scan->stats.by_columns = true;
+		scan->stats.chosen = server.passing;
+	}
 	count_server(scan, &query, &server, &pending);
 	if (server.results != NULL && server.results != answer->results)
 		pfree(server.results);
@@ -319,11 +368,12 @@ take_pages(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
 	answer->more = pages->more;
 	answer->before = pages->before;
 	answer->end_slot = pages->end_slot;
-	answer->of_server = false;
+	answer->of_server = answer->by_columns = false;
 	note_visited(scan, pages->added > 0 ? scan->stats.visited + pages->added : pages->visited);
 	scan->stats.probes = Max(scan->stats.probes, pages->probes);
 	scan->stats.pending += pages->pending;
 	scan->stats.server_ranked = false;
+	scan->stats.by_columns = scan->chosen;
 	scan->stats.tally.pending += pages->pending;
 }
 
@@ -354,6 +404,9 @@ source_ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactR
 	if (!is_for_server(scan, method, range) || !ask_server(scan, method, ef, &asked, answer))
 	{
 		scan_read_meta(scan);
+		/* The server was to evaluate the columns. */
+		if (method == METHOD_EXACT && scan->wants.columns.sent && scan_should_choose(scan))
+			scan_choose(scan);
 		if (method == METHOD_GRAPH && format_has_lists(scan->format))
 			page_lists_round(&scan->query, &scan->round, &pages);
 		else if (method == METHOD_GRAPH)

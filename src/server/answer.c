@@ -57,6 +57,7 @@ request_refuse(Server *server, Ticket *ticket, EngineStatus status, const char *
 		payload->position = 0;
 		payload->rows = 0;
 		payload->batch = 0;
+		payload->passing = 0;
 		memset(&payload->counters, 0, sizeof(payload->counters));
 		snprintf(payload->error, sizeof(payload->error), "%s", text);
 	}
@@ -92,6 +93,7 @@ request_answer(Server *server, Ticket *ticket, const Batch *batch)
 		payload->position = query->position;
 		payload->rows = query->rows;
 		payload->batch = batch->queries;
+		payload->passing = query->passing;
 		payload->counters = query->counters;
 		if (waited > 0 && waited < UINT32_MAX / 2)
 			payload->counters.queue_us += (uint32_t) waited;

@@ -131,7 +131,11 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 
 	mirror = held_find(server, ticket->entry, generation, &error);
 	if (mirror == NULL ||
-		query_fill(mirror, &request, PAYLOAD_RESULTS, &ticket->query, &error) != ENGINE_OK)
+		query_fill(mirror, &request, PAYLOAD_RESULTS, &ticket->query, &error) != ENGINE_OK ||
+		program_take(&request, (const void *) payload->program,
+					 server->programs + (size_t) slot * PROGRAM_BYTES, &ticket->program,
+					 &error) != ENGINE_OK ||
+		program_restrict(mirror, &ticket->program, &ticket->query, &error) != ENGINE_OK)
 	{
 		request_refuse(server, ticket, error.status, error.text);
 		return true;

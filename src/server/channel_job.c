@@ -4,8 +4,8 @@
  *		offset, count and slot.
  *
  * What has to be checked is copied first, because the client could change it
- * between check and use. Vectors and floats need no check and stay in the
- * channel, which the server owns until it answers.
+ * between check and use. Vectors, floats and records of columns need no check
+ * and stay in the channel, which the server owns until it answers.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ typedef struct ChannelShape
 	JobKind		kind;
 	bool		slots;
 	bool		versions;
-	bool		vectors;
+	bool		vectors;		/* and records of columns */
 	bool		rows;
 	bool		floats;
 } ChannelShape;
@@ -64,7 +64,8 @@ request_check(const Server *server, const ChannelRequest *request, const Channel
 	if (shape->versions && count > 0)
 		inside &= channel_holds(server, request->versions_offset, count, sizeof(uint32_t));
 	if (shape->vectors && count > 0)
-		inside &= channel_holds(server, request->body_offset, count, mirror->vector_bytes);
+		inside &= channel_holds(server, request->body_offset, count, mirror->vector_bytes) &&
+			channel_holds(server, request->columns_offset, count, mirror->record_bytes);
 	if (shape->rows && count > 0)
 		inside &= channel_holds(server, request->body_offset, count,
 								mirror->spec.degree * sizeof(uint32_t));
@@ -145,6 +146,8 @@ arrays_copy(Server *server, uint32_t number, const ChannelShape *shape, const He
 		job->rows = copy_array(work, &used, data, request->body_offset, rows);
 	if (shape->vectors || shape->floats)
 		job->vectors = data + request->body_offset;
+	if (shape->vectors && mirror->record_bytes > 0)
+		job->columns = data + request->columns_offset;
 	for (size_t i = 0; shape->slots && i < count; i++)
 		if (job->slots[i] >= ENGINE_MAX_SLOTS)
 			return engine_error(error, ENGINE_INVALID, "slot %u is too large", job->slots[i]);

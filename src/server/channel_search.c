@@ -55,6 +55,7 @@ channel_search_forget(Server *server, ChannelWork *work)
 	for (uint32_t i = 0; work->search.entries != NULL && i < work->request.count; i++)
 		engine_work_end(server, work->search.entries[i]);
 	free(work->search.entries);
+	free(work->search.program_copy);
 	free(work->search.found);
 	free(work->search.results);
 	work->search = (ChannelSearch) {.tickets = work->search.tickets};
@@ -102,7 +103,8 @@ channel_search_fill(Server *server, const ChannelWork *work, uint32_t place, Eng
 	uint32_t	max_k = (uint32_t) (server->layout.channel_data_bytes / sizeof(SearchResult));
 
 	if (mirror == NULL ||
-		query_fill(mirror, &work->request.query, max_k, query, error) != ENGINE_OK)
+		query_fill(mirror, &work->request.query, max_k, query, error) != ENGINE_OK ||
+		program_restrict(mirror, &work->search.program, query, error) != ENGINE_OK)
 		return error->status;
 	return set_restrict(server, &work->request.query.set, channel_search_entry(work, place), query,
 						error);
@@ -125,6 +127,26 @@ channel_search_check(const Server *server, const ChannelRequest *request, Engine
 	return error->status;
 }
 
+/* Copy the program that the queries name, if any. */
+static EngineStatus
+channel_search_take_program(Server *server, uint32_t number, EngineError *error)
+{
+	ChannelSearch *search = &server->channels[number].search;
+	const ChannelRequest *request = &server->channels[number].request;
+	uint64_t	bytes = program_bytes(request->query.program_steps, request->query.program_values);
+
+	if (request->query.program_steps == 0)
+		return ENGINE_OK;
+	if (!channel_holds(server, request->columns_offset, bytes, 1))
+		return engine_error(error, ENGINE_INVALID, "the program does not fit the bulk channel");
+	search->program_copy = malloc(PROGRAM_BYTES);
+	if (search->program_copy == NULL)
+		return engine_error(error, ENGINE_NO_MEMORY, "out of memory for a program");
+	return program_take(&request->query,
+						server_channel_data(server, number) + request->columns_offset,
+						search->program_copy, &search->program, error);
+}
+
 /* Check a CHANNEL_SEARCH, and allocate memory for its results. */
 EngineStatus
 channel_search_begin(Server *server, uint32_t number, EngineError *error)
@@ -136,6 +158,7 @@ channel_search_begin(Server *server, uint32_t number, EngineError *error)
 
 	atomic_fetch_add_explicit(&server->area->requests, 1, memory_order_relaxed);
 	if (channel_search_check(server, request, error) != ENGINE_OK ||
+		channel_search_take_program(server, number, error) != ENGINE_OK ||
 		(request->has_mirrors &&
 		 channel_search_take_mirrors(server, number, error) != ENGINE_OK))
 		return error->status;
@@ -284,6 +307,7 @@ channel_search_done(Server *server, Ticket *ticket)
 	*found = (ChannelFound){.count = status == ENGINE_OK ? query->count : 0,
 							.rows = query->rows,
 							.position = query->position,
+							.passing = query->passing,
 							.counters = query->counters};
 	work->done++;
 	atomic_store_explicit(&server_channel(server, ticket->number)->done, work->done,

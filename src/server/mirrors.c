@@ -81,6 +81,8 @@ held_create(Server *server, const ChannelRequest *request, EngineError *error)
 	mirror->generation = request->mirror_generation;
 	mirror->spec = request->spec;
 	mirror->vector_bytes = (uint32_t) engine_vector_bytes(request->spec.type, request->spec.dims);
+	mirror->record_bytes = request->spec.columns == 0 ? 0
+		: filter_record_bytes(request->spec.column_kinds, request->spec.columns);
 	mirror->rows = mirror->pending = 0;
 	mirror->in_flight = 0;
 	mirror->last_batch = 0;

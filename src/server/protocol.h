@@ -87,10 +87,11 @@
 #include "server/steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
-#define PROTOCOL_VERSION	18
+#define PROTOCOL_VERSION	19
 
 #define PAYLOAD_RESULTS		1024	/* results that fit into a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
+#define PROGRAM_BYTES		8192	/* of a query's program: it compares with 500 values */
 #define AREA_MIRRORS		4096	/* indexes that the server and the statistics can track at
 									 * once */
 #define CHANNEL_DATA_BYTES		(UINT64_C(4) << 20)
@@ -359,6 +360,25 @@ typedef struct SetName
 	uint32_t	unused;
 } SetName;
 
+/* ---- programs ---- */
+
+/*
+ * A condition on the columns of a mirror's rows (engine/filter.h) goes with the
+ * query that it restricts: its values, then its steps, at most PROGRAM_BYTES.
+ * A longer one is evaluated by the session, which sends a set of rows. The
+ * server copies it and checks the copy, by the mirror's columns, before it is
+ * run.
+ */
+_Static_assert(sizeof(FilterStep) == 12 && sizeof(FilterValue) == 16,
+			   "steps and values follow each other without padding");
+
+/* Bytes of a program. */
+static inline uint64_t
+program_bytes(uint32_t steps, uint32_t values)
+{
+	return (uint64_t) steps * sizeof(FilterStep) + (uint64_t) values * sizeof(FilterValue);
+}
+
 /* ---- request payloads ---- */
 
 /* A query for one vector, or for each of many. */
@@ -374,6 +394,8 @@ typedef struct QueryRequest
 	uint32_t	beyond_slot;
 	double		beyond_distance;
 	SetName		set;			/* METHOD_EXACT: only rows of this set */
+	uint32_t	program_steps;	/* only rows that this program lets pass; 0: there is none */
+	uint32_t	program_values;
 } QueryRequest;
 
 typedef struct RequestPayload
@@ -392,6 +414,7 @@ typedef struct RequestPayload
 	uint64_t	position;		/* pending position covered */
 	uint32_t	rows;			/* published rows that the search saw */
 	uint32_t	batch;			/* queries in its batch */
+	uint32_t	passing;		/* rows that the program may let pass, as EngineQuery says */
 	SearchCounters counters;
 	char		error[128];
 
@@ -400,6 +423,7 @@ typedef struct RequestPayload
 
 	SearchResult results[PAYLOAD_RESULTS] __attribute__((aligned(AREA_ALIGN)));
 	unsigned char vector[PAYLOAD_VECTOR] __attribute__((aligned(AREA_ALIGN)));
+	unsigned char program[PROGRAM_BYTES] __attribute__((aligned(AREA_ALIGN)));
 } RequestPayload;
 
 /* ---- channels ---- */
@@ -408,8 +432,9 @@ typedef enum ChannelOp
 {
 	CHANNEL_CREATE = 1, /* spec: create an empty mirror for this entry and mirror_generation */
 	CHANNEL_DROP,
-	CHANNEL_APPEND,		/* as JOB_APPEND: versions, dead bitmap (when has_dead), vectors */
-	CHANNEL_OVERWRITE,	/* slots, versions, vectors */
+	CHANNEL_APPEND,		/* as JOB_APPEND: versions, dead bitmap (when has_dead), vectors, and
+						 * records, if the mirror has columns */
+	CHANNEL_OVERWRITE,	/* slots, versions, vectors, records */
 	CHANNEL_DEAD,		/* slots, versions */
 	CHANNEL_GRAPH,		/* slots, rows */
 	CHANNEL_SEEDS,		/* slots */
@@ -455,9 +480,10 @@ typedef enum FetchArrays
 
 /*
  * A channel's arrays follow each other in its data, each aligned to AREA_ALIGN,
- * in this order: slots, versions, dead bitmap, rows or vectors (requests);
- * slots or ChannelFound, rows or results, codes (answers). Offsets are written
- * with the arrays, and checked by the reader.
+ * in this order: slots, versions, dead bitmap, rows or vectors, records of
+ * columns or a program (requests); slots or ChannelFound, rows or results,
+ * codes (answers). Offsets are written with the arrays, and checked by the
+ * reader.
  */
 typedef struct ChannelRequest
 {
@@ -479,6 +505,7 @@ typedef struct ChannelRequest
 	uint64_t	versions_offset;
 	uint64_t	dead_offset;
 	uint64_t	body_offset;	/* vectors or rows; CHANNEL_SEARCH: vectors without padding */
+	uint64_t	columns_offset;	/* records of columns; CHANNEL_SEARCH: the query's program */
 	QueryRequest query;			/* CHANNEL_SEARCH; CHANNEL_SET: its set */
 } ChannelRequest;
 
@@ -510,6 +537,8 @@ typedef struct ChannelFound
 	uint32_t	count;			/* results */
 	uint32_t	rows;			/* published rows that the search saw */
 	uint64_t	position;		/* pending position covered */
+	uint32_t	passing;		/* as in RequestPayload */
+	uint32_t	unused;
 	SearchCounters counters;
 } ChannelFound;
 

@@ -73,6 +73,7 @@ typedef struct Ticket
 	int64_t		posted_us;
 	SetName		set;			/* rows that the search is restricted to, looked up when it is
 								 * submitted; of a channel's: none */
+	FilterProgram program;		/* likewise, a copy; of a channel's: none, the search has it */
 	struct Ticket *next;		/* next in the mirror's queue */
 } Ticket;
 
@@ -93,6 +94,7 @@ typedef struct HeldMirror
 	uint32_t	generation;
 	MirrorSpec	spec;
 	uint32_t	vector_bytes;
+	uint32_t	record_bytes;	/* of a row's columns; 0: there are none */
 	uint32_t	rows;			/* according to the engine, after the last job */
 	uint32_t	pending;
 	uint32_t	in_flight;		/* batches in flight */
@@ -147,6 +149,8 @@ typedef struct ChannelSearch
 	SearchResult *results;		/* malloc'd, k per query */
 	uint32_t   *entries;		/* malloc'd, with has_mirrors: the queries' mirrors; generations
 								 * after the entries */
+	void	   *program_copy;	/* malloc'd, if the queries name a program: */
+	FilterProgram program;
 	uint32_t	next;			/* next query to submit */
 	uint32_t	outstanding;	/* unanswered queries of the piece */
 	int64_t		posted_us;
@@ -222,6 +226,7 @@ typedef struct Server
 
 	Ticket	   *tickets;		/* layout.slots */
 	SearchResult *results;		/* PAYLOAD_RESULTS per request slot */
+	unsigned char *programs;	/* PROGRAM_BYTES per request slot */
 	uint32_t   *posted;			/* layout.slots entries: slots found POSTED */
 	EngineQuery **gathered;		/* layout.slots entries */
 	Batch		batches[BATCHES];
@@ -373,6 +378,23 @@ extern EngineStatus set_restrict(const Server *server, const SetName *name, uint
 
 /* Free the sets that no session needs, and those of mirrors that went. */
 extern void sets_sweep(Server *server);
+
+/* ---- programs.c: programs that queries name ---- */
+
+/*
+ * Copy the program that a request names out of the area, into room for
+ * PROGRAM_BYTES, aligned as FilterValue; no steps if it names none. It is not
+ * to be run before program_restrict() has accepted it.
+ */
+extern EngineStatus program_take(const QueryRequest *request, const void *from, void *room,
+								 FilterProgram *program, EngineError *error);
+
+/*
+ * Check a program by the columns of a mirror, and restrict a query of it, which
+ * refers to the program. Does nothing without steps.
+ */
+extern EngineStatus program_restrict(const HeldMirror *mirror, const FilterProgram *program,
+									 EngineQuery *query, EngineError *error);
 
 /* ---- list_counts.c: probe counts of lists ---- */
 

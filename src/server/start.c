@@ -120,6 +120,7 @@ server_allocate(Server *server)
 	server->sets = lazy_memory((size_t) layout->slots * REQUEST_SETS * sizeof(HeldSet));
 	server->tickets = lazy_memory(layout->slots * sizeof(Ticket));
 	server->results = lazy_memory((size_t) layout->slots * PAYLOAD_RESULTS * sizeof(SearchResult));
+	server->programs = lazy_memory((size_t) layout->slots * PROGRAM_BYTES);
 	server->posted = lazy_memory(layout->slots * sizeof(uint32_t));
 	server->gathered = lazy_memory(layout->slots * sizeof(EngineQuery *));
 	server->channels = lazy_memory((layout->channels + 1) * sizeof(ChannelWork));

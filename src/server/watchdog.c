@@ -37,14 +37,17 @@ watchdog_query_bytes(const HeldMirror *mirror, const EngineQuery *query)
 	uint64_t	list = query->ef > query->k ? query->ef : query->k;
 	uint64_t	walked = WALK_SLACK * list * mirror->spec.degree + mirror->pending;
 
-	return (query->method != METHOD_GRAPH || walked > mirror->rows ? mirror->rows : walked) *
-		   mirror->vector_bytes;
+	/* With a program all columns are read, and perhaps all rows that pass. */
+	if (query->method != METHOD_GRAPH || query->program != NULL || walked > mirror->rows)
+		walked = mirror->rows;
+	return walked * (mirror->vector_bytes + (query->program != NULL ? mirror->record_bytes : 0));
 }
 
 uint64_t
 watchdog_job_bytes(const HeldMirror *mirror, const EngineJob *job)
 {
-	uint64_t	row_bytes = mirror->vector_bytes + mirror->spec.degree * sizeof(uint32_t);
+	uint64_t	row_bytes = mirror->vector_bytes + mirror->record_bytes +
+		mirror->spec.degree * sizeof(uint32_t);
 	uint64_t	batch = job->count < LINK_BATCH ? job->count : LINK_BATCH;
 	uint64_t	seeds = mirror->rows < SEEDS_COMPARED ? mirror->rows : SEEDS_COMPARED;
 	uint64_t	bytes = (mirror->rows + job->count) * row_bytes;

@@ -109,7 +109,6 @@ SELECT filtered('a < 5');
 -- what cannot be included
 CREATE INDEX ON t USING gpuann (val vector_l2_ops) INCLUDE (name);
 CREATE INDEX ON t USING gpuann (val vector_l2_ops) INCLUDE (a, list);
-CREATE INDEX ON t USING gpuann (val vector_l2_ops) INCLUDE (val);
 CREATE INDEX ON t USING gpuann (val vector_l2_ops) INCLUDE ((a + 1));
 CREATE INDEX ON t USING gpuann (val vector_l2_ops) INCLUDE (id, a, b, s, ok, c, o, f, g, n, d, h, ts, tz, u, m, x);
 CREATE INDEX ON t USING gpuann (val vector_l2_ops) INCLUDE (u, u, u, u, u, u, u, u);

@@ -87,6 +87,7 @@ CREATE TABLE t (id integer, val vector(3)) PARTITION BY RANGE (id);
 CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (1) TO (51);
 CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (51) TO (201);
 INSERT INTO t SELECT g, ARRAY[g, g, g] FROM generate_series(1, 100) g;
+ANALYZE t;
 CREATE INDEX t_val ON t USING gpuann (val vector_l2_ops);
 EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY val <-> '[50.2,50.2,50.2]' LIMIT 5;
 SELECT array_agg(id) FROM (SELECT id FROM t ORDER BY val <-> '[50.2,50.2,50.2]' LIMIT 5) nearest;

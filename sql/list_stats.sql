@@ -5,6 +5,7 @@ CREATE TABLE stats_t (id int, v vector(16));
 INSERT INTO stats_t
 	SELECT i, array_agg(sin(i * j) ORDER BY j)::vector(16)
 	FROM generate_series(1, 2000) i, generate_series(1, 16) j GROUP BY i;
+ANALYZE stats_t;
 CREATE INDEX stats_graph ON stats_t USING gpuann (v vector_l2_ops);
 CREATE INDEX stats_lists ON stats_t USING gpuann (v vector_l2_ops) WITH (method = ivfpq, lists = 30);
 RESET client_min_messages;

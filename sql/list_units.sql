@@ -5,6 +5,7 @@ CREATE TABLE units_t (id int, v vector(16));
 INSERT INTO units_t
 	SELECT i, array_agg(sin(i * j) ORDER BY j)::vector(16)
 	FROM generate_series(1, 2000) i, generate_series(1, 16) j GROUP BY i;
+ANALYZE units_t;
 CREATE INDEX units_graph ON units_t USING gpuann (v vector_l2_ops);
 CREATE INDEX units_lists ON units_t USING gpuann (v vector_l2_ops) WITH (method = ivfpq, lists = 30);
 RESET client_min_messages;

@@ -49,8 +49,8 @@ typedef struct Piece
 static const Case *const groups[] = {
 	kernel_cases, exact_cases, graph_cases,	 reference_cases, change_cases, limit_cases,
 	more_cases,	  grow_cases,  crowd_cases,	 cycle_cases,	  tile_cases,	few_cases,
-	far_cases,	  link_cases,  filter_cases, start_cases,	  repair_cases, device_cases,
-	degree_cases, batch_cases, halves_cases, equal_cases,	  copy_cases,	length_cases,
+	far_cases,	  link_cases,  filter_cases, column_cases,	  start_cases,	repair_cases,
+	device_cases, degree_cases, batch_cases, halves_cases, equal_cases, copy_cases, length_cases,
 	outlier_cases, list_cases, list_job_cases, list_cooc_cases, list_probe_cases,
 	list_twin_cases};
 static jmp_buf leave;

@@ -56,6 +56,7 @@ extern const Case few_cases[];
 extern const Case far_cases[];
 extern const Case link_cases[];
 extern const Case filter_cases[];
+extern const Case column_cases[];
 extern const Case start_cases[];
 extern const Case repair_cases[];
 extern const Case device_cases[];
@@ -121,6 +122,8 @@ typedef struct World
 	bool	   *live;
 	MirrorId	mirror;
 	uint32_t	degree;
+	const unsigned char *records;	/* columns, one record for each vector; NULL: none */
+	MirrorSpec	spec;
 	uint32_t	nseeds;			/* what the last link or JOB_SEEDS said */
 	uint32_t   *seeds;
 } World;
@@ -144,6 +147,8 @@ extern World *world_create_lists_in(Residency residency, const ListSpec *lists, 
 /* A mirror with lists; the case is skipped where the engine has none. */
 extern World *world_create_lists(const ListSpec *lists, ElementType type, Metric metric,
 								 uint32_t dims, uint32_t room, uint32_t capacity, Shape shape);
+/* What all these do. With columns, the table's records are made afterwards. */
+extern World *world_create_of(const MirrorSpec *spec, uint32_t room, Shape shape);
 extern const void *world_vector(const World *world, uint32_t slot);
 extern void world_set_vector(World *world, uint32_t slot, uint64_t variant);
 /*
@@ -154,8 +159,8 @@ extern void world_set_element(World *world, uint32_t slot, uint32_t i, double va
 extern void make_vector(const World *world, uint64_t variant, void *out);
 extern double model_distance(const World *world, const void *a, const void *b);
 /*
- * The k nearest live rows below rows, after a bound, admitted by a bitmap;
- * returns how many.
+ * The k nearest live rows below rows, after a bound, admitted by bitmaps and by
+ * a program; returns how many.
  */
 extern uint32_t model_exact(const World *world, const EngineQuery *query, uint32_t rows,
 							SearchResult *out);
@@ -209,6 +214,9 @@ extern EngineStatus run_job(const EngineJob *job, JobProgress *progress);
 extern JobId start_job(const EngineJob *job);
 extern EngineStatus end_job(JobId id, JobProgress *progress);
 extern void must(EngineStatus status, const EngineError *error, const char *what);
+
+/* Whether a row's columns may pass a program. */
+extern bool model_passes(const World *world, const FilterProgram *program, uint32_t slot);
 
 extern void world_append(World *world, uint32_t count);	/* the next count vectors */
 /*

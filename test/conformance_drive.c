@@ -182,6 +182,10 @@ world_append(World *world, uint32_t count)
 		.versions = world->versions + world->rows, .vectors = world_vector(world, world->rows)
 	};
 
+	if (world->records != NULL)
+		job.columns = world->records + (size_t) world->rows *
+			filter_record_bytes(world->spec.column_kinds, world->spec.columns);
+
 	CHECK(world->rows + count <= world->room, "the case appends more rows than it made");
 	must_run(&job, "append");
 	world->rows += count;

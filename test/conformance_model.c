@@ -137,8 +137,8 @@ world_set_element(World *world, uint32_t slot, uint32_t i, double value)
 /*
  * Make vectors and an empty mirror for them. Vector `slot` is variant `slot`.
  */
-static World *
-create(const MirrorSpec *spec, uint32_t room, Shape shape)
+World *
+world_create_of(const MirrorSpec *spec, uint32_t room, Shape shape)
 {
 	World	   *world = allocate(sizeof(*world));
 	EngineError error = {0};
@@ -149,6 +149,7 @@ create(const MirrorSpec *spec, uint32_t room, Shape shape)
 	world->dims = spec->dims;
 	world->room = room;
 	world->degree = spec->degree;
+	world->spec = *spec;
 	world->vector_bytes = engine_vector_bytes(spec->type, spec->dims);
 	world->vectors = allocate(room * world->vector_bytes);
 	world->versions = allocate((room + 1) * sizeof(uint32_t));
@@ -188,7 +189,7 @@ world_create_in(Residency residency, ElementType type, Metric metric, uint32_t d
 					   .placement = PLACEMENT_SINGLE,
 					   .device = -1};
 
-	return create(&spec, room, shape);
+	return world_create_of(&spec, room, shape);
 }
 
 World *
@@ -205,7 +206,7 @@ world_create_of_degree(uint32_t degree, ElementType type, Metric metric, uint32_
 					   .placement = PLACEMENT_SINGLE,
 					   .device = -1};
 
-	return create(&spec, room, shape);
+	return world_create_of(&spec, room, shape);
 }
 
 World *
@@ -230,7 +231,7 @@ world_create_lists_in(Residency residency, const ListSpec *lists, ElementType ty
 					   .device = -1,
 					   .lists = *lists};
 
-	return create(&spec, room, shape);
+	return world_create_of(&spec, room, shape);
 }
 
 const void *
@@ -331,6 +332,19 @@ compare_results(const void *left, const void *right)
 }
 
 /* Whether a row may be an answer. */
+bool
+model_passes(const World *world, const FilterProgram *program, uint32_t slot)
+{
+	uint32_t	bytes = filter_record_bytes(world->spec.column_kinds, world->spec.columns);
+	FilterRows	rows;
+	uint64_t	passes;
+
+	filter_record_rows(world->spec.column_kinds, world->spec.columns,
+					   world->records + (size_t) slot * bytes, 1, &rows);
+	filter_run(program, &rows, FILTER_MAY, &passes);
+	return passes == 1;
+}
+
 static bool
 admitted(const World *world, const EngineQuery *query, uint32_t slot)
 {
@@ -338,6 +352,8 @@ admitted(const World *world, const EngineQuery *query, uint32_t slot)
 		return false;
 	if (query->exclude != NULL && slot < query->exclude_slots &&
 		(query->exclude[slot / 64] >> (slot % 64) & 1))
+		return false;
+	if (query->program != NULL && !model_passes(world, query->program, slot))
 		return false;
 	return query->filter == NULL ||
 		(slot < query->filter_slots && (query->filter[slot / 64] >> (slot % 64) & 1));

@@ -37,12 +37,13 @@ TEST_SERVER_SOURCES = $(filter-out src/server/main.c,$(wildcard src/server/*.c))
 TEST_SERVER = $(patsubst src/server/%.c,$(TEST_BUILD)/server/%.o,$(TEST_SERVER_SOURCES))
 # $(1): a test program, $(2): what it has if it has the server.
 WITH_SERVER = $(if $(filter protocol_test,$(1)),$(2))
-TEST_SOURCES = $(wildcard test/$(1)*.c) test/promises.c $(if $(filter codes_test,$(1)),test/decode.c)
+TEST_SOURCES = $(wildcard test/$(1)*.c) test/promises.c $(if $(filter codes_test,$(1)),test/decode.c) \
+	$(if $(filter filter_test,$(1)),test/random_columns.c)
 SAN = $(patsubst %.o,$(TEST_BUILD)/san/%.o,$(1))
 TSAN = $(patsubst %.o,$(TEST_BUILD)/tsan/%.o,$(1))
 TEST_OBJECT = $(patsubst test/%.c,$(TEST_BUILD)/%.o,$(1))
 
-CONFORMANCE_SOURCES = $(wildcard test/conformance*.c) test/decode.c
+CONFORMANCE_SOURCES = $(wildcard test/conformance*.c) test/decode.c test/random_columns.c
 TEST_NAMES = $(patsubst test/%.c,%,$(wildcard test/*_test.c))
 
 TEST_ENGINES = $(patsubst test/%.c,$(TEST_BUILD)/%.so,$(wildcard test/*_engine.c test/*_preload.c test/*_module.c))

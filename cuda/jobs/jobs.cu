@@ -138,7 +138,7 @@ job_submit(CudaEngine *engine, const EngineJob *in, JobId *id, EngineError *erro
 	if (mirror == NULL || mirror->dropping)
 		return engine_error(error, ENGINE_NOT_FOUND, "no mirror %llu",
 							(unsigned long long) in->mirror);
-	status = engine_check_job(in, mirror->spec.method, error);
+	status = engine_check_job(in, &mirror->spec, error);
 	if (status != ENGINE_OK)
 		return status;
 	job = (CudaJob *) calloc(1, sizeof(*job));

@@ -337,7 +337,7 @@ fast_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count, uin
 	uint32_t rows;
 
 	if (mirror == NULL || mirror->dropping || engine->first_waiting != NULL || !is_plain(first) ||
-		engine_check_query(first, mirror->spec.method, NULL) != ENGINE_OK)
+		engine_check_query(first, &mirror->spec, NULL) != ENGINE_OK)
 		return 0;
 	rows = mirror->rows > 0 ? mirror->rows : 1;
 	memset(&staging, 0, sizeof(staging));

@@ -253,9 +253,9 @@ take_query(CudaEngine *engine, CudaTask *task, EngineQuery *query, uint64_t now)
 
 	task->query = query;
 	task->submitted_us = now;
-	task->status = engine_check_query(
-		query, mirror != NULL ? mirror->spec.method : METHOD_GRAPH, &task->error);
-	if (task->status == ENGINE_OK && (mirror == NULL || mirror->dropping))
+	task->status = mirror == NULL ? ENGINE_NOT_FOUND
+								  : engine_check_query(query, &mirror->spec, &task->error);
+	if (mirror == NULL || (task->status == ENGINE_OK && mirror->dropping))
 	{
 		task->status = ENGINE_NOT_FOUND;
 		engine_error(&task->error, ENGINE_NOT_FOUND, "no mirror %llu",

@@ -222,7 +222,7 @@ typedef struct EngineMemory
 	uint64_t	limit;			/* what mirrors and context may use */
 	uint64_t	used;			/* the sum of what follows */
 	uint64_t	context;		/* device context and code, 0 on the CPU */
-	uint64_t	vectors;
+	uint64_t	vectors;		/* with their columns */
 	uint64_t	graph;
 	uint64_t	norms;
 	uint64_t	state;			/* per-query state, staging, tables */
@@ -275,7 +275,7 @@ typedef struct MirrorInfo
 	uint32_t	dead;			/* dead or absent: searched through, never returned */
 	uint32_t	seeds;
 	uint64_t	position;		/* pending list position the mirror is current to */
-	uint64_t	bytes;			/* vectors, graph, norms, versions */
+	uint64_t	bytes;			/* vectors, columns, graph, norms, versions */
 	uint64_t	host_bytes;		/* of a GPU's mirror: vectors in host memory, not in bytes; the CPU
 								 * engine says 0 */
 } MirrorInfo;
@@ -565,9 +565,9 @@ extern EngineStatus engine_error(EngineError *error, EngineStatus status, const 
 /* Checks that engines share (limits.c). */
 extern EngineStatus engine_check_spec(const MirrorSpec *spec, EngineError *error);
 extern EngineStatus engine_check_lists(uint32_t lists, uint32_t count, EngineError *error);
-extern EngineStatus engine_check_job(const EngineJob *job, SearchMethod method,
+extern EngineStatus engine_check_job(const EngineJob *job, const MirrorSpec *spec,
 									 EngineError *error);
-extern EngineStatus engine_check_query(const EngineQuery *query, SearchMethod method,
+extern EngineStatus engine_check_query(const EngineQuery *query, const MirrorSpec *spec,
 									   EngineError *error);
 
 #endif							/* GPUANN_ENGINE_H */

@@ -51,6 +51,11 @@ engine_check_spec(const MirrorSpec *spec, EngineError *error)
 		return engine_error(error, ENGINE_UNSUPPORTED,
 							"method %d, residency %d or placement %d is not supported",
 							(int) spec->method, (int) spec->residency, (int) spec->placement);
+	if (spec->columns > FILTER_MAX_COLUMNS ||
+		filter_record_bytes(spec->column_kinds, spec->columns) == 0)
+		return engine_error(error, ENGINE_INVALID,
+							"%u columns are more than %d, or one is of no kind", spec->columns,
+							FILTER_MAX_COLUMNS);
 	return check_method(spec, error);
 }
 
@@ -66,30 +71,32 @@ engine_check_lists(uint32_t lists, uint32_t count, EngineError *error)
 
 /* Check that a job brings the arrays that its kind needs. */
 static EngineStatus
-check_arrays(const EngineJob *job, EngineError *error)
+check_arrays(const EngineJob *job, const MirrorSpec *spec, EngineError *error)
 {
 	JobKind		kind = job->kind;
 	bool		slots = kind != JOB_APPEND && kind != JOB_CODEBOOK && kind != JOB_DROP &&
 				!engine_job_links(kind);
 	bool		versions = kind == JOB_APPEND || kind == JOB_OVERWRITE || kind == JOB_DEAD;
 	bool		vectors = kind == JOB_APPEND || kind == JOB_OVERWRITE || kind == JOB_CODEBOOK;
+	bool		columns = spec->columns > 0 && vectors && kind != JOB_CODEBOOK;
 
 	if (job->count > 0 &&
 		((slots && job->slots == NULL) || (versions && job->versions == NULL) ||
-		 (vectors && job->vectors == NULL) || (kind == JOB_GRAPH && job->rows == NULL)))
+		 (vectors && job->vectors == NULL) || (columns && job->columns == NULL) ||
+		 (kind == JOB_GRAPH && job->rows == NULL)))
 		return engine_error(error, ENGINE_INVALID, "a job of kind %d lacks its arrays",
 							(int) kind);
 	return ENGINE_OK;
 }
 
 /*
- * Check a job's arguments; method is its mirror's. Slots are checked when it
+ * Check a job's arguments; spec is its mirror's. Slots are checked when it
  * runs.
  */
 EngineStatus
-engine_check_job(const EngineJob *job, SearchMethod method, EngineError *error)
+engine_check_job(const EngineJob *job, const MirrorSpec *spec, EngineError *error)
 {
-	bool		lists = method == METHOD_IVFPQ;
+	bool		lists = spec->method == METHOD_IVFPQ;
 	bool		links = engine_job_links(job->kind);
 
 	if (job->kind < JOB_APPEND || job->kind > JOB_TRAIN)
@@ -103,14 +110,16 @@ engine_check_job(const EngineJob *job, SearchMethod method, EngineError *error)
 	if (!lists && links && (job->ef_construction < 4 || job->ef_construction > 1000))
 		return engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000",
 							job->ef_construction);
-	return check_arrays(job, error);
+	return check_arrays(job, spec, error);
 }
 
-/* Check a query's arguments; method is its mirror's. */
+/* Check a query's arguments; spec is its mirror's. */
 EngineStatus
-engine_check_query(const EngineQuery *query, SearchMethod method, EngineError *error)
+engine_check_query(const EngineQuery *query, const MirrorSpec *spec, EngineError *error)
 {
-	if (query->method != method && query->method != METHOD_EXACT)
+	const char *fault = NULL;
+
+	if (query->method != spec->method && query->method != METHOD_EXACT)
 		return engine_error(error, ENGINE_UNSUPPORTED, "search method %d is not supported",
 							(int) query->method);
 	if (query->k < 1 || query->vector == NULL || query->results == NULL)
@@ -124,5 +133,11 @@ engine_check_query(const EngineQuery *query, SearchMethod method, EngineError *e
 		return engine_error(error, ENGINE_INVALID,
 							"%u probes are none, or k %u is not between 1 and %d", query->probes,
 							query->k, ENGINE_MAX_EF);
+	if (query->program != NULL && spec->columns == 0)
+		fault = "the mirror has no columns";
+	else if (query->program != NULL)
+		fault = filter_fault(query->program, spec->column_kinds, spec->columns);
+	if (fault != NULL)
+		return engine_error(error, ENGINE_INVALID, "a query's condition is invalid: %s", fault);
 	return ENGINE_OK;
 }

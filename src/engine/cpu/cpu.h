@@ -12,6 +12,7 @@
 
 #include "engine/clock.h"
 #include "engine/cpu/mirror.h"
+#include "engine/cpu/row_filters.h"
 #include "engine/repair_row.h"
 #include "engine/search.h"
 
@@ -37,6 +38,9 @@ typedef struct QueryTask
 	struct QueryTask *next;
 	EngineQuery *query;			/* the caller's; accessed in submit and poll only */
 	EngineQuery in;				/* its copy; pointers refer to copies owned by the task */
+	uint64_t	overwrites;		/* of the mirror's rows, before it was submitted */
+	RowFilter  *row_filter;		/* of in.program, once evaluated; in.filter includes it */
+	uint32_t	admitted;		/* bits of in.filter, once counted */
 	MirrorEntry *entry;
 	WideVector	wide;
 	int64_t		submitted_us;
@@ -211,8 +215,30 @@ extern void query_merge_exact(QueryTask *task);
 extern void query_merge(QueryTask *task, const SearchResult *others, uint32_t nothers,
 						uint32_t npending);
 
-/* Answer a query by an exact scan of all rows. */
+/* Consider the slots of [first, end) that the query's filter, if any, has. */
+extern void exact_scan(ExactScan *scan, uint32_t first, uint32_t end);
+
+/* Answer a query by an exact scan of all rows, or all that its filter has. */
 extern void query_scan_all(QueryTask *task);
+
+/* filtered.c */
+/* Count the rows that a task's filter has. */
+extern void query_count_admitted(QueryTask *task);
+/*
+ * Evaluate a task's program into its filter, and count what that admits. Sets
+ * the task's status.
+ */
+extern void query_evaluate(QueryTask *task);
+/*
+ * Whether so few rows are admitted that measuring these is cheaper, or more
+ * certain, than a search.
+ */
+extern bool query_admits_few(const QueryTask *task);
+/* Answer such a query. Sets the task's status. */
+extern void query_run_few(QueryTask *task);
+/* The breadth of a graph search: as many of its list are to be admitted as
+ * without a filter. */
+extern uint32_t query_breadth(const QueryTask *task);
 
 /* Whether a slot with this state word may be a result of a query. */
 extern bool query_admits(const EngineQuery *query, uint32_t slot, uint64_t word);

@@ -154,6 +154,27 @@ next_admitted(const EngineQuery *query, uint32_t slot, uint32_t end)
 	return end;
 }
 
+void
+exact_scan(ExactScan *scan, uint32_t first, uint32_t end)
+{
+	for (uint32_t slot = next_admitted(scan->query, first, end); slot < end;
+		 slot = next_admitted(scan->query, slot + 1, end))
+		exact_consider(scan, slot);
+}
+
+/* Answer a query by an exact scan of all rows, or all that its filter has. */
+void
+query_scan_all(QueryTask *task)
+{
+	ExactScan	scan;
+
+	exact_begin(&scan, task, task->results, task->in.k);
+	exact_scan(&scan, 0, task->in.rows);
+	task->count = scan.count;
+	sort_results(task->results, task->count);
+	task->counters.distances += scan.distances;
+}
+
 /* Search one range of the rows. */
 void
 query_run_exact(QueryTask *task, uint32_t part)
@@ -170,9 +191,7 @@ query_run_exact(QueryTask *task, uint32_t part)
 		return;
 	}
 	exact_begin(&scan, task, results, room);
-	for (uint32_t slot = next_admitted(&task->in, first, end); slot < end;
-		 slot = next_admitted(&task->in, slot + 1, end))
-		exact_consider(&scan, slot);
+	exact_scan(&scan, first, end);
 	task->parts[part] = (PartAnswer) {results, scan.count, scan.distances};
 }
 

@@ -57,7 +57,7 @@ jobs_submit(CpuEngine *engine, const EngineJob *in, JobId *id, EngineError *erro
 		status = engine_error(error, ENGINE_NOT_FOUND, "no mirror %llu",
 							  (unsigned long long) in->mirror);
 	else
-		status = engine_check_job(in, entry->mirror->spec.method, error);
+		status = engine_check_job(in, &entry->mirror->spec, error);
 	if (status != ENGINE_OK)
 	{
 		pthread_mutex_unlock(&engine->lock);

@@ -15,6 +15,7 @@
 #include "engine/bits.h"
 #include "engine/select.h"
 #include "engine/cpu/lists.h"
+#include "engine/cpu/row_filters.h"
 
 #define CHUNK_BYTES			((size_t) 4 << 20)	/* most bytes of a chunk, if it has more than 64
 												 * slots */
@@ -31,9 +32,16 @@ slots_of_chunk(const Mirror *mirror)
 }
 
 static size_t
+chunk_record_bytes(const Mirror *mirror)
+{
+	return align_up(slots_of_chunk(mirror) * mirror->record_bytes);
+}
+
+/* Vectors and their columns. */
+static size_t
 chunk_vector_bytes(const Mirror *mirror)
 {
-	return align_up(slots_of_chunk(mirror) * mirror->vector_stride);
+	return align_up(slots_of_chunk(mirror) * mirror->vector_stride) + chunk_record_bytes(mirror);
 }
 
 /* Places in lists. */
@@ -137,7 +145,9 @@ budget_charge(Mirror *mirror, uint32_t chunks, EngineError *error)
 		return true;
 	used = budget_used(budget);
 	budget_add(mirror, more);
-	if (budget_used(budget) <= budget->limit)
+	/* What is cached gives way to rows. */
+	if (budget_used(budget) <= budget->limit ||
+		(row_filters_shrink(mirror) && budget_used(budget) <= budget->limit))
 		return true;
 	budget_add(mirror, -(int64_t) more);
 	engine_error(error, ENGINE_NO_MEMORY,
@@ -185,6 +195,8 @@ mirror_layout(Mirror *mirror, const MirrorSpec *spec, MemoryBudget *budget)
 	mirror->vector_bytes = engine_vector_bytes(spec->type, spec->dims);
 	mirror->vector_stride = mirror->vector_bytes >= 4 * ALIGNMENT ? align_up(mirror->vector_bytes) :
 		(mirror->vector_bytes + 3) / 4 * 4;
+	mirror->record_bytes =
+		spec->columns > 0 ? filter_record_bytes(spec->column_kinds, spec->columns) : 0;
 	choose_chunks(mirror);
 }
 
@@ -233,7 +245,8 @@ mirror_create(const MirrorSpec *spec, const DistanceKernels *kernels, MemoryBudg
 		mirror_free(mirror);
 		return NULL;
 	}
-	if (mirror->chunks == NULL || mirror->seeds == NULL)
+	if (mirror->chunks == NULL || mirror->seeds == NULL ||
+		(spec->columns > 0 && !row_filters_create(mirror)))
 	{
 		mirror_free(mirror);
 		engine_error(error, ENGINE_NO_MEMORY, "out of memory");
@@ -249,6 +262,7 @@ mirror_free(Mirror *mirror)
 	for (uint32_t i = 0; mirror->chunks != NULL && i < mirror->nchunks; i++)
 		free(atomic_load(&mirror->chunks[i]));
 	lists_free(mirror);
+	row_filters_free(mirror);
 	budget_add(mirror, -(int64_t) mirror->charged);
 	atomic_fetch_sub(&mirror->budget->state, mirror_head_bytes());
 	table_free(mirror->chunks, mirror->max_chunks * sizeof(*mirror->chunks));
@@ -257,7 +271,7 @@ mirror_free(Mirror *mirror)
 	free(mirror);
 }
 
-/* Bytes of vectors, graph, norms and versions, as charged to the budget. */
+/* Bytes of vectors, columns, graph, norms and versions, as charged to the budget. */
 uint64_t
 mirror_bytes(const Mirror *mirror)
 {
@@ -284,6 +298,8 @@ chunk_create(const Mirror *mirror)
 	chunk = (MirrorChunk *) memory;
 	memory += align_up(sizeof(MirrorChunk));
 	chunk->vectors = memory;
+	if (mirror->record_bytes > 0)
+		chunk->records = memory + (chunk_vector_bytes(mirror) - chunk_record_bytes(mirror));
 	memory += chunk_vector_bytes(mirror);
 	chunk->rows = (_Atomic uint32_t *) memory;
 	memory += rows_bytes;
@@ -454,13 +470,17 @@ change_word(Mirror *mirror, uint32_t slot, uint64_t old, uint64_t word)
 		atomic_fetch_add(&mirror->dead, (word & WORD_DEAD) ? 1 : (uint32_t) -1);
 }
 
-/* Store a slot's vector and norm. */
+/* Store row i of a job: its vector, norm and columns. */
 static void
-write_vector(Mirror *mirror, uint32_t slot, const void *vector)
+write_vector(Mirror *mirror, uint32_t slot, const EngineJob *job, uint32_t i)
 {
 	MirrorChunk *chunk = mirror_chunk(mirror, slot);
 	uint32_t	place = mirror_place(mirror, slot);
+	const char *vector = (const char *) job->vectors + i * mirror->vector_bytes;
 
+	if (mirror->record_bytes > 0)
+		memcpy(chunk->records + place * mirror->record_bytes,
+			   (const char *) job->columns + i * mirror->record_bytes, mirror->record_bytes);
 	memcpy(chunk->vectors + (size_t) place * mirror->vector_stride, vector, mirror->vector_bytes);
 	if (chunk->scales != NULL)
 		atomic_store_explicit(&chunk->scales[place], mirror_vector_scale(mirror, vector),
@@ -505,7 +525,7 @@ mirror_append(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError
 
 		if (slot >= job->first_slot)
 		{
-			write_vector(mirror, slot, (const char *) job->vectors + i * mirror->vector_bytes);
+			write_vector(mirror, slot, job, i);
 			word = job->versions[i] | (job_marks(job->dead, i) ? WORD_DEAD : WORD_PENDING);
 			job_progress(watch, i);
 		}
@@ -542,6 +562,8 @@ mirror_overwrite(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineEr
 {
 	EngineStatus status = check_slots(mirror, job, error);
 
+	if (status == ENGINE_OK)
+		row_filters_overwriting(mirror, job->slots, job->count);
 	for (uint32_t i = 0; status == ENGINE_OK && i < job->count; i++)
 	{
 		uint32_t	slot = job->slots[i];
@@ -552,10 +574,12 @@ mirror_overwrite(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineEr
 			lists_forget(mirror, slot);
 		mirror_set_word(mirror, slot, old | WORD_WRITING);
 		write_fence();
-		write_vector(mirror, slot, (const char *) job->vectors + i * mirror->vector_bytes);
+		write_vector(mirror, slot, job, i);
 		change_word(mirror, slot, old, word);
 		job_progress(watch, i);
 	}
+	if (status == ENGINE_OK)
+		row_filters_overwritten(mirror);
 	return status;
 }
 

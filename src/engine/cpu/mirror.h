@@ -48,6 +48,7 @@
 typedef struct MirrorChunk
 {
 	char	   *vectors;
+	char	   *records;		/* columns (filter.h); NULL: there are none */
 	_Atomic uint32_t *rows;
 	_Atomic uint64_t *words;
 	_Atomic float *scales;		/* METRIC_COSINE: 1 / norm; METRIC_IP: norm; else NULL */
@@ -67,6 +68,7 @@ typedef struct MemoryBudget
 } MemoryBudget;
 
 struct Lists;
+struct RowFilters;
 
 typedef struct Mirror
 {
@@ -77,6 +79,7 @@ typedef struct Mirror
 
 	size_t		vector_bytes;
 	size_t		vector_stride;
+	size_t		record_bytes;	/* of a slot's columns; 0: there are none */
 	uint32_t	chunk_shift;	/* slots of a chunk: 1 << chunk_shift */
 	uint32_t	max_chunks;
 	uint32_t	nchunks;		/* allocated; written by the mirror's writer only */
@@ -98,6 +101,7 @@ typedef struct Mirror
 	uint32_t	deferred_slots;
 
 	struct Lists *lists;		/* METHOD_IVFPQ; else NULL */
+	struct RowFilters *filters; /* with columns; else NULL */
 } Mirror;
 
 static inline MirrorChunk *

@@ -147,7 +147,7 @@ search_graph(QueryTask *task, CpuWorker *worker, GraphAnswer *answer)
 		if (seed < in->rows)
 			seeds[query.nseeds++] = seed;
 	}
-	query.ef = in->ef > in->k ? in->ef : in->k;
+	query.ef = query_breadth(task);
 	query.max_iterations = in->max_iterations;
 	query.seeds = seeds;
 	query.has_beyond = in->has_beyond;
@@ -203,20 +203,6 @@ filter_left_few(const QueryTask *task, const GraphAnswer *graph)
 		(task->count < in->k || (uint64_t) graph->reached * FILTER_TRUST < in->k);
 }
 
-/* Answer a query by an exact scan of all rows. */
-void
-query_scan_all(QueryTask *task)
-{
-	ExactScan	scan;
-
-	exact_begin(&scan, task, task->results, task->in.k);
-	for (uint32_t slot = 0; slot < task->in.rows; slot++)
-		exact_consider(&scan, slot);
-	task->count = scan.count;
-	sort_results(task->results, task->count);
-	task->counters.distances += scan.distances;
-}
-
 /* Run a graph query. */
 void
 query_run_graph(QueryTask *task, CpuWorker *worker)
@@ -226,6 +212,13 @@ query_run_graph(QueryTask *task, CpuWorker *worker)
 	ExactScan	scan;
 	uint32_t	found;
 
+	if (in->filter != NULL && task->row_filter == NULL)
+		query_count_admitted(task);
+	if (query_admits_few(task))
+	{
+		query_run_few(task);
+		return;
+	}
 	task->status = ENGINE_NO_MEMORY;
 	/*
 	 * up to k pending rows, and k + pending results of the graph, because some

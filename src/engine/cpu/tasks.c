@@ -26,7 +26,10 @@ task_free(QueryTask *task)
 	free(task->wide.elements);
 	free((void *) task->in.vector);
 	free((void *) task->in.exclude);
-	free((void *) task->in.filter);
+	if (task->row_filter == NULL || task->in.filter != task->row_filter->bits)
+		free((void *) task->in.filter);
+	free((void *) task->in.program);
+	row_filter_release(task->row_filter);
 	free(task);
 }
 
@@ -59,6 +62,11 @@ copy_inputs(QueryTask *task, const Mirror *mirror)
 	task->in.vector = task_copy_of(query->vector, mirror->vector_bytes, &failed);
 	task->in.exclude = task_copy_of(query->exclude, bits64_bytes(query->exclude_slots), &failed);
 	task->in.filter = task_copy_of(query->filter, bits64_bytes(query->filter_slots), &failed);
+	if (query->program != NULL)
+	{
+		task->in.program = program_copy(query->program);
+		failed = failed || task->in.program == NULL;
+	}
 	task->wide.elements = wide_alloc(mirror->spec.dims);
 	if (failed || task->wide.elements == NULL)
 		return false;
@@ -84,6 +92,8 @@ task_create(CpuEngine *engine, EngineQuery *query)
 	task->in.vector = NULL;
 	task->in.exclude = NULL;
 	task->in.filter = NULL;
+	task->in.program = NULL;
+	task->in.passing = 0;
 	task->submitted_us = monotonic_us();
 	task->entry = entry_find(engine, query->mirror);
 	if (task->entry == NULL)
@@ -97,7 +107,8 @@ task_create(CpuEngine *engine, EngineQuery *query)
 	task->in.position = atomic_load(&mirror->position);	/* before rows: all it covers is below
 														 * rows */
 	task->in.rows = atomic_load(&mirror->rows);
-	task->status = engine_check_query(query, mirror->spec.method, &task->error);
+	task->overwrites = row_filters_overwrites(mirror);
+	task->status = engine_check_query(query, &mirror->spec, &task->error);
 	if (task->status != ENGINE_OK)
 		return task;
 	if (copy_inputs(task, mirror))
@@ -107,28 +118,34 @@ task_create(CpuEngine *engine, EngineQuery *query)
 }
 
 /*
- * Divide a task into parts: one, or for a large exact search as many as threads
- * are probably free.
+ * Divide an exact search of so many rows into parts, as many as threads are
+ * probably free.
+ */
+static bool
+split_exact(QueryTask *task, uint32_t rows)
+{
+	uint32_t	parts = rows / PART_ROWS;
+
+	if (parts > task->threads)
+		parts = task->threads;
+	if (parts < 1)
+		parts = 1;
+	task->parts = calloc(parts, sizeof(PartAnswer));
+	task->nparts = task->parts != NULL ? parts : 0;
+	return task->parts != NULL;
+}
+
+/*
+ * Divide a task into parts. One with a program has one part at first, which
+ * evaluates it (begin_program()).
  */
 static bool
 task_split(CpuEngine *engine, QueryTask *task)
 {
-	uint32_t	parts = 1;
-
 	task->threads = (uint32_t) engine->nthreads / (engine->queries + 1);
-	if (task->in.method == METHOD_EXACT)
-	{
-		parts = task->in.rows / PART_ROWS;
-		if (parts > task->threads)
-			parts = task->threads;
-		if (parts < 1)
-			parts = 1;
-		task->parts = calloc(parts, sizeof(PartAnswer));
-		if (task->parts == NULL)
-			return false;
-	}
-	task->nparts = parts;
-	return true;
+	task->nparts = 1;
+	return task->in.method != METHOD_EXACT || task->in.program != NULL ||
+		split_exact(task, task->in.rows);
 }
 
 /* Append a task to a list; locked. */
@@ -164,7 +181,8 @@ take_group(const CpuEngine *engine, QueryTask **list, uint32_t count)
 	uint64_t	probes;
 
 	*list = leader->next;
-	if (leader->status != ENGINE_OK || leader->in.method != METHOD_IVFPQ)
+	if (leader->status != ENGINE_OK || leader->in.method != METHOD_IVFPQ ||
+		leader->in.program != NULL)
 		return leader;
 	probes = lists_probed(leader);
 	if (most > GROUP_QUERIES)
@@ -173,7 +191,8 @@ take_group(const CpuEngine *engine, QueryTask **list, uint32_t count)
 	{
 		QueryTask  *task = *list;
 
-		if (task->status != ENGINE_OK || task->in.method != METHOD_IVFPQ)
+		if (task->status != ENGINE_OK || task->in.method != METHOD_IVFPQ ||
+			task->in.program != NULL)
 			break;
 		probes += lists_probed(task);
 		if (probes > GROUP_PROBES)
@@ -217,7 +236,8 @@ owner_should_run(const CpuEngine *engine, EngineQuery *const *queries, uint32_t 
 				 const QueryTask *task)
 {
 	return count == 1 && queries[0]->lone && task->status == ENGINE_OK &&
-		   task->in.method != METHOD_EXACT && engine->queries == 0 && engine->graph_us <= LONE_US;
+		   task->in.method != METHOD_EXACT && task->in.program == NULL && engine->queries == 0 &&
+		   engine->graph_us <= LONE_US;
 }
 
 /* Queue the query kept for the owner. */
@@ -343,6 +363,7 @@ task_deliver(QueryTask *task)
 	query->count = task->status == ENGINE_OK ? task->count : 0;
 	query->position = task->in.position;
 	query->rows = task->in.rows;
+	query->passing = task->in.passing;
 	query->counters = task->counters;
 	query->error = task->error;
 	if (query->count > 0)
@@ -389,7 +410,7 @@ tasks_take(CpuEngine *engine, uint32_t *part)
 	if (task == NULL)
 		return NULL;
 	*part = task->next_part++;
-	if (*part == 0 && task->lists == NULL)
+	if (task->started_us == 0)
 		task->started_us = monotonic_us();
 	if (task->next_part == task->nparts)
 		engine->waiting.first = task->next;
@@ -412,6 +433,44 @@ complete_group(CpuEngine *engine, QueryTask *leader)
 	}
 }
 
+/* Queue a task that has begun again, in this many parts. */
+static void
+queue_parts(CpuEngine *engine, QueryTask *task, uint32_t parts)
+{
+	pthread_mutex_lock(&engine->lock);
+	task->nparts = parts;
+	task->next_part = 0;
+	tasks_queue(engine, task);
+	for (uint32_t i = engine->spinning + 1; i < parts; i++)
+		pthread_cond_signal(&engine->work);
+	pthread_mutex_unlock(&engine->lock);
+}
+
+/*
+ * Evaluate a task's program, and choose how it is searched. Returns whether the
+ * caller continues with the task's part; else it is complete, or in parts.
+ */
+static bool
+begin_program(CpuEngine *engine, QueryTask *task)
+{
+	query_evaluate(task);
+	if (task->status == ENGINE_OK && task->in.method == METHOD_EXACT &&
+		!split_exact(task, task->admitted))
+		task->status = engine_error(&task->error, ENGINE_NO_MEMORY, "out of memory for %u results",
+									task->in.k);
+	if (task->status == ENGINE_OK && task->nparts > 1)
+	{
+		queue_parts(engine, task, task->nparts);
+		return false;
+	}
+	if (task->status == ENGINE_OK && !query_admits_few(task))
+		return true;
+	if (task->status == ENGINE_OK)
+		query_run_few(task);
+	task_complete(engine, task);
+	return false;
+}
+
 /* Begin a search of lists; if it is worth more threads, queue its parts. */
 static void
 begin_lists(CpuEngine *engine, QueryTask *task)
@@ -423,13 +482,7 @@ begin_lists(CpuEngine *engine, QueryTask *task)
 		complete_group(engine, task);
 		return;
 	}
-	pthread_mutex_lock(&engine->lock);
-	task->nparts = parts;
-	task->next_part = 0;
-	tasks_queue(engine, task);
-	for (uint32_t i = engine->spinning + 1; i < parts; i++)
-		pthread_cond_signal(&engine->work);
-	pthread_mutex_unlock(&engine->lock);
+	queue_parts(engine, task, parts);
 }
 
 /* Run a part taken by tasks_take(). */
@@ -439,6 +492,8 @@ tasks_run(CpuWorker *worker, QueryTask *task, uint32_t part)
 	CpuEngine  *engine = worker->engine;
 	bool		last;
 
+	if (task->in.program != NULL && task->row_filter == NULL && !begin_program(engine, task))
+		return;
 	if (task->in.method == METHOD_GRAPH)
 	{
 		query_run_graph(task, worker);

@@ -1,0 +1,480 @@
+/*
+ * conformance_columns.c
+ *		Conditions on columns: random programs over random columns, while rows
+ *		are appended, overwritten and killed; searches under conditions that
+ *		many, some and few rows pass; memory, and what is refused.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance.h"
+#include "random_columns.h"
+
+#define ROWS		700
+#define PROGRAMS	24
+#define TOGETHER	8
+
+/* A world with random columns, and their table. */
+typedef struct Columns
+{
+	World	   *world;
+	Table	   *table;
+} Columns;
+
+/* Make a world whose mirror has the columns of a table; skipped without. */
+static World *
+world_with(MirrorSpec spec, const Table *table, uint32_t room, Shape shape)
+{
+	EngineError error = {0};
+	MirrorId	id;
+	World	   *world;
+
+	spec.columns = table->columns;
+	memcpy(spec.column_kinds, table->kinds, sizeof(spec.column_kinds));
+	if (ops->mirror_create(engine, &spec, &id, &error) == ENGINE_UNSUPPORTED)
+		skip("%s", error.text);
+	must(run_job(&(EngineJob) {.kind = JOB_DROP, .mirror = id}, &(JobProgress) {0}), &error,
+		 "drop");
+	world = world_create_of(&spec, room, shape);
+	world->records = table->records;
+	return world;
+}
+
+static MirrorSpec
+graph_spec(ElementType type, Metric metric, uint32_t dims)
+{
+	return (MirrorSpec) {.dims = dims, .type = type, .metric = metric, .method = METHOD_GRAPH,
+						 .degree = 16, .capacity = 100, .residency = RESIDENCY_FULL,
+						 .placement = PLACEMENT_SINGLE, .device = -1};
+}
+
+static Columns
+random_world(ElementType type, Metric metric)
+{
+	Columns		columns;
+
+	columns.table = table_create(ROWS + TOGETHER, allocate, random_below);
+	columns.world = world_with(graph_spec(type, metric, type == ELEMENT_BIT ? 64 : 12),
+							   columns.table, ROWS + TOGETHER, SHAPE_CLUSTERED);
+	return columns;
+}
+
+/* Published rows that pass a program, the dead and absent ones among them. */
+static uint32_t
+passing_rows(const World *world, const FilterProgram *program)
+{
+	uint32_t	passing = 0;
+
+	for (uint32_t slot = 0; slot < world->rows; slot++)
+		passing += model_passes(world, program, slot);
+	return passing;
+}
+
+/* A filter with every other slot, some of them beyond the rows or not in it. */
+static void
+add_filter(EngineQuery *query)
+{
+	uint32_t	slots = ROWS / 2 + random_below(ROWS);
+	uint64_t   *filter = allocate((slots + 63) / 64 * sizeof(uint64_t));
+
+	for (uint32_t slot = 0; slot < slots; slot++)
+		filter[slot / 64] |= (uint64_t) random_below(2) << (slot % 64);
+	query->filter = filter;
+	query->filter_slots = slots;
+}
+
+/*
+ * Run queries under random programs, some of which are equal, and compare exact
+ * answers with the model's; graph searches answer with as many rows, all of
+ * which pass.
+ */
+static void
+check_programs(const Columns *columns, uint32_t rounds)
+{
+	const World *world = columns->world;
+	EngineQuery queries[TOGETHER];
+	Made	   *made = allocate(TOGETHER * sizeof(Made));
+	FilterProgram programs[TOGETHER];
+	SearchResult expected[40];
+
+	for (uint32_t round = 0; round < rounds; round++)
+	{
+		for (uint32_t i = 0; i < TOGETHER; i++)
+		{
+			uint32_t	k = 1 + random_below(40);
+
+			if (i == 0 || random_below(3) > 0)
+				program_make(columns->table, &made[i]);
+			else
+				made[i] = made[i - 1];
+			programs[i] = program_of(&made[i]);
+			query_init(&queries[i], world, random_below(2) == 0 ? METHOD_EXACT : METHOD_GRAPH, k,
+					   40, world_vector(world, ROWS + i));
+			queries[i].program = &programs[i];
+			if (random_below(3) == 0)
+				add_filter(&queries[i]);
+			if (random_below(3) == 0)
+			{
+				queries[i].has_beyond = true;
+				queries[i].beyond_slot = random_below(ROWS);
+				queries[i].beyond_distance = model_distance(
+					world, queries[i].vector, world_vector(world, queries[i].beyond_slot));
+			}
+		}
+		queries_run(queries, TOGETHER);
+		for (uint32_t i = 0; i < TOGETHER; i++)
+		{
+			uint32_t	count = model_exact(world, &queries[i], world->rows, expected);
+
+			CHECK(queries[i].passing == passing_rows(world, &programs[i]),
+				  "%u of %u rows may pass, not %u", passing_rows(world, &programs[i]), world->rows,
+				  queries[i].passing);
+			if (queries[i].method == METHOD_EXACT)
+				check_equal("a query under a program", &queries[i], expected, count);
+			CHECK(queries[i].status == ENGINE_OK && queries[i].count == count,
+				  "%u rows of %u, status %d", queries[i].count, count, (int) queries[i].status);
+			for (uint32_t j = 0; j < queries[i].count; j++)
+				CHECK(model_passes(world, &programs[i], queries[i].results[j].slot),
+					  "slot %u does not pass", queries[i].results[j].slot);
+		}
+	}
+}
+
+/* Random programs over random columns of every kind. */
+static void
+random_programs(void)
+{
+	static const Pair types[] = {{ELEMENT_FLOAT, METRIC_L2}, {ELEMENT_BIT, METRIC_HAMMING}};
+
+	for (uint32_t round = 0; round < 4; round++)
+	{
+		Columns		columns = random_world(types[round % 2].type, types[round % 2].metric);
+
+		world_append(columns.world, ROWS);
+		if (round >= 2)
+			world_link(columns.world);
+		for (uint32_t slot = 0; slot < ROWS; slot += 13)
+			world_kill(columns.world, slot);
+		check_programs(&columns, PROGRAMS / 4);
+		world_drop(columns.world);
+	}
+}
+
+/* Start to overwrite slots with new vectors and columns. */
+static JobId
+start_overwrite(const Columns *columns, uint32_t *slots, uint32_t count)
+{
+	World	   *world = columns->world;
+	uint32_t	bytes = columns->table->record_bytes;
+	char	   *vectors = allocate(count * world->vector_bytes);
+	unsigned char *records = allocate((size_t) count * bytes);
+	uint32_t   *versions = allocate(count * sizeof(uint32_t));
+	EngineJob	job = {.kind = JOB_OVERWRITE, .mirror = world->mirror, .count = count,
+					   .slots = slots, .versions = versions, .vectors = vectors,
+					   .columns = records};
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		uint32_t	slot = slots[i];
+
+		world_set_vector(world, slot, 100000 + random_below(100000));
+		table_make_row(columns->table, slot);
+		versions[i] = ++world->versions[slot];
+		world->live[slot] = true;
+		memcpy(vectors + i * world->vector_bytes, world_vector(world, slot), world->vector_bytes);
+		memcpy(records + (size_t) i * bytes, columns->table->records + (size_t) slot * bytes,
+			   bytes);
+	}
+	return start_job(&job);
+}
+
+/*
+ * The same programs before and after rows are appended and overwritten, few and
+ * all of them, some while queries are in flight.
+ */
+static void
+changes(void)
+{
+	Columns		columns = random_world(ELEMENT_FLOAT, METRIC_L2);
+	World	   *world = columns.world;
+	uint32_t   *slots = allocate(ROWS * sizeof(uint32_t));
+	Made	   *made = allocate(sizeof(Made));
+	EngineQuery queries[4];
+	FilterProgram program;
+	SearchResult expected[20];
+
+	program_make(columns.table, made);
+	program = program_of(made);
+	for (uint32_t step = 0; step < 12; step++)
+	{
+		uint32_t	count = 0;
+		bool		all = step % 4 == 3;
+		JobProgress progress;
+		JobId		job;
+
+		world_append(world, step == 0 ? ROWS / 2 + 7 : 25);
+		if (step == 5)
+			world_link(world);
+		for (uint32_t slot = 0; slot < world->rows; slot++)
+			if (all || random_below(40) == 0)
+				slots[count++] = slot;
+		for (uint32_t i = 0; i < 4; i++)
+		{
+			query_init(&queries[i], world, i < 2 ? METHOD_EXACT : METHOD_GRAPH, 20, 40,
+					   world_vector(world, ROWS + i));
+			queries[i].program = &program;
+		}
+		queries_submit(queries, 4);
+		job = start_overwrite(&columns, slots, count);
+		for (uint32_t completed = 0; completed < 4;)
+		{
+			EngineQuery *done[4];
+
+			completed += queries_poll(done, 4);
+		}
+		CHECK(end_job(job, &progress) == ENGINE_OK, "overwrite: %s", progress.error.text);
+		ops->job_release(engine, job);
+		for (uint32_t i = 0; i < 4; i++)
+			CHECK(queries[i].status == ENGINE_OK, "status %d", (int) queries[i].status);
+		queries_run(queries, 4);
+		for (uint32_t i = 0; i < 4; i++)
+		{
+			uint32_t	there = model_exact(world, &queries[i], world->rows, expected);
+
+			CHECK(queries[i].passing == passing_rows(world, &program),
+				  "step %u: %u of %u rows may pass, not %u", step, passing_rows(world, &program),
+				  world->rows, queries[i].passing);
+			CHECK(queries[i].count == there, "step %u: %u answers of %u", step, queries[i].count,
+				  there);
+			if (i < 2)
+				check_equal("after an overwrite", &queries[i], expected, there);
+		}
+		if (step % 3 == 0)
+			check_programs(&columns, 1);
+	}
+	world_drop(world);
+}
+
+/* A gap of absent slots is not among the answers, whatever passes. */
+static void
+gaps(void)
+{
+	Columns		columns = random_world(ELEMENT_FLOAT, METRIC_L2);
+	World	   *world = columns.world;
+	uint32_t	gap = 90;
+
+	world_append(world, 100);
+	for (uint32_t slot = 100; slot < 100 + gap; slot++)
+		world->live[slot] = false;
+	world->rows += gap;
+	world_append(world, 200);
+	for (uint32_t round = 0; round < PROGRAMS; round++)
+	{
+		Made	   *made = allocate(sizeof(Made));
+		FilterProgram program;
+		EngineQuery query;
+		SearchResult *expected = allocate(ROWS * sizeof(SearchResult));
+
+		program_make(columns.table, made);
+		program = program_of(made);
+		query_init(&query, world, METHOD_EXACT, ROWS, 40, world_vector(world, ROWS));
+		query.program = &program;
+		query_run(&query);
+		check_equal("with a gap", &query, expected,
+					model_exact(world, &query, world->rows, expected));
+		CHECK(query.passing >= query.count && query.passing <= world->rows, "%u rows may pass",
+			  query.passing);
+	}
+	world_drop(world);
+}
+
+/* A table with a number below 1,000 in each row. */
+static Table *
+numbers(uint32_t rows)
+{
+	Table	   *table = table_create(rows, allocate, random_below);
+
+	table->columns = 1;
+	table->kinds[0] = FILTER_I32;
+	table->record_bytes = filter_record_bytes(table->kinds, 1);
+	for (uint32_t row = 0; row < rows; row++)
+	{
+		int32_t		number = (int32_t) random_below(1000);
+		unsigned char *record = table->records + (size_t) row * table->record_bytes;
+
+		memset(record, 0, table->record_bytes);
+		memcpy(record + FILTER_RECORD_VALUES, &number, sizeof(number));
+	}
+	return table;
+}
+
+/* Searches under `number < bound`: complete, and nearly always right. */
+static void
+check_shares(World *world, SearchMethod method, uint32_t ef, uint32_t probes)
+{
+	static const int64_t bounds[] = {0, 1, 5, 20, 100, 500, 950, 1000};
+
+	for (size_t b = 0; b < sizeof(bounds) / sizeof(bounds[0]); b++)
+	{
+		FilterStep	step = {.op = FILTER_LT};
+		FilterValue value = {.low = bounds[b], .high = bounds[b]};
+		FilterProgram program = {&step, &value, 1, 1};
+		EngineQuery queries[TOGETHER];
+		SearchResult expected[10];
+		double		recall = 0;
+
+		for (uint32_t i = 0; i < TOGETHER; i++)
+		{
+			query_init(&queries[i], world, method, 10, ef,
+					   world_vector(world, world->rows + i));
+			queries[i].probes = probes;
+			queries[i].rerank = ENGINE_RERANK_ALL;
+			queries[i].program = &program;
+		}
+		queries_run(queries, TOGETHER);
+		for (uint32_t i = 0; i < TOGETHER; i++)
+		{
+			uint32_t	there = model_exact(world, &queries[i], world->rows, expected);
+
+			check_sound(world, &queries[i]);
+			CHECK(queries[i].count == there, "%u answers of %u below %d", queries[i].count, there,
+				  (int) bounds[b]);
+			for (uint32_t j = 0; j < there; j++)
+				CHECK(model_passes(world, &program, queries[i].results[j].slot),
+					  "slot %u does not pass", queries[i].results[j].slot);
+			recall += there > 0 ? recall_of(world, &queries[i]) : 1;
+		}
+		CHECK(recall >= 0.9 * TOGETHER, "recall %.3f below %d", recall / TOGETHER,
+			  (int) bounds[b]);
+	}
+}
+
+#define SHARED_ROWS		2500
+
+static void
+graph_shares(void)
+{
+	Table	   *table = numbers(SHARED_ROWS + TOGETHER);
+	World	   *world = world_with(graph_spec(ELEMENT_FLOAT, METRIC_L2, 16), table,
+								   SHARED_ROWS + TOGETHER, SHAPE_CLUSTERED);
+
+	world_append(world, SHARED_ROWS);
+	world_link(world);
+	check_shares(world, METHOD_GRAPH, 40, 0);
+	world_drop(world);
+}
+
+static void
+list_shares(void)
+{
+	MirrorSpec	spec = graph_spec(ELEMENT_FLOAT, METRIC_L2, 16);
+	Table	   *table = numbers(SHARED_ROWS + TOGETHER);
+	World	   *world;
+	EngineJob	job = {.kind = JOB_TRAIN};
+	JobProgress progress;
+
+	spec.method = METHOD_IVFPQ;
+	spec.degree = 1;
+	spec.lists = (ListSpec) {.lists = 20, .quantizer = QUANTIZER_INT8, .bits = 8, .seed = 1};
+	world = world_with(spec, table, SHARED_ROWS + TOGETHER, SHAPE_CLUSTERED);
+	world_append(world, SHARED_ROWS);
+	check_shares(world, METHOD_IVFPQ, 0, 8);	/* nothing is in a list yet */
+	job.mirror = world->mirror;
+	CHECK(run_job(&job, &progress) == ENGINE_OK, "training: %s", progress.error.text);
+	job.kind = JOB_LINK;
+	CHECK(run_job(&job, &progress) == ENGINE_OK, "link: %s", progress.error.text);
+	check_shares(world, METHOD_IVFPQ, 0, 8);
+	world_drop(world);
+}
+
+/*
+ * Programs by the hundred stay within the memory limit, and give way to rows
+ * that are appended.
+ */
+static void
+memory(void)
+{
+	Table	   *table = numbers(4 * ROWS);
+	World	   *world = world_with(graph_spec(ELEMENT_FLOAT, METRIC_L2, 64), table, 4 * ROWS,
+								   SHAPE_UNIFORM);
+	EngineConfig config = {.device = options.device, .simd = options.simd};
+	EngineMemory figures;
+
+	ops->memory(engine, &figures);
+	config.memory_limit = figures.used + (UINT64_C(3) << 20);
+	reopen(&config);
+	world = world_with(graph_spec(ELEMENT_FLOAT, METRIC_L2, 64), table, 4 * ROWS, SHAPE_UNIFORM);
+	for (uint32_t round = 0; round < 4; round++)
+	{
+		world_append(world, ROWS - 10);
+		for (uint32_t i = 0; i < 100; i++)
+		{
+			FilterStep	step = {.op = FILTER_IN, .count = 2};
+			FilterValue values[2] = {{.low = i, .high = i}, {.low = 500 + i, .high = 500 + i}};
+			FilterProgram program = {&step, values, 1, 2};
+			EngineQuery query;
+			SearchResult expected[5];
+
+			query_init(&query, world, METHOD_EXACT, 5, 0, world_vector(world, i));
+			query.program = &program;
+			query_run(&query);
+			check_equal("one of many programs", &query, expected,
+						model_exact(world, &query, world->rows, expected));
+			ops->memory(engine, &figures);
+			CHECK(figures.used <= figures.limit, "%llu bytes used of %llu",
+				  (unsigned long long) figures.used, (unsigned long long) figures.limit);
+		}
+	}
+	world_drop(world);
+}
+
+/* What is refused: columns, rows without them, programs with faults. */
+static void
+refused(void)
+{
+	Table	   *table = numbers(20);
+	MirrorSpec	spec = graph_spec(ELEMENT_FLOAT, METRIC_L2, 8);
+	World	   *world = world_with(spec, table, 20, SHAPE_UNIFORM);
+	World	   *plain = world_create_of(&spec, 20, SHAPE_UNIFORM);
+	FilterStep	step = {.op = FILTER_LT, .column = 1};
+	FilterValue value = {.low = 1, .high = 1};
+	FilterProgram program = {&step, &value, 1, 1};
+	EngineJob	job = {.kind = JOB_APPEND, .mirror = world->mirror, .count = 1,
+					   .versions = world->versions, .vectors = world->vectors};
+	EngineQuery query;
+	EngineError error = {0};
+	MirrorId	id;
+
+	spec.columns = FILTER_MAX_COLUMNS + 1;
+	CHECK(ops->mirror_create(engine, &spec, &id, &error) == ENGINE_INVALID, "17 columns");
+	spec.columns = 1;
+	spec.column_kinds[0] = FILTER_KINDS;
+	CHECK(ops->mirror_create(engine, &spec, &id, &error) == ENGINE_INVALID, "a kind that is none");
+	CHECK(ops->job_submit(engine, &job, &id, &error) == ENGINE_INVALID, "rows without columns");
+	CHECK(world_info(world).bytes > world_info(plain).bytes, "columns take no memory");
+	world_append(world, 10);
+	world_append(plain, 10);
+	for (uint32_t i = 0; i < 3; i++)
+	{
+		query_init(&query, i < 2 ? world : plain, METHOD_EXACT, 5, 0, world_vector(world, 0));
+		query.program = &program;
+		if (i > 0)
+			step = (FilterStep) {.op = i == 1 ? FILTER_AND : FILTER_TRUE};
+		queries_run(&query, 1);
+		CHECK(query.status == ENGINE_INVALID && query.count == 0, "program %u is status %d", i,
+			  (int) query.status);
+	}
+	world_drop(world);
+	world_drop(plain);
+}
+
+const Case column_cases[] = {
+	{"columns_random_programs", random_programs, false},
+	{"columns_changes", changes, false},
+	{"columns_gaps", gaps, false},
+	{"columns_graph_shares", graph_shares, false},
+	{"columns_list_shares", list_shares, false},
+	{"columns_memory", memory, false},
+	{"columns_refused", refused, false},
+	{NULL}
+};

@@ -19,7 +19,7 @@ PG_CONFIG ?= pg_config
 # Three zones: src/ knows PostgreSQL, src/engine/ and src/server/ are plain C, cuda/ implements src/engine/engine.h.
 # Rooms of src/, each of which may use those before it (tools/check-rooms).
 EXTENSION_ROOMS = base page lists client link mirror scan build plan inspect launcher
-CUDA_ROOMS = common quantizer exact graph link lists memory query jobs engine
+CUDA_ROOMS = common quantizer filter exact graph link lists memory query jobs engine
 
 EXTENSION_OBJS = $(patsubst %.c,%.o,$(wildcard $(EXTENSION_ROOMS:%=src/%/*.c) src/*.c))
 ENGINE_OBJS = $(patsubst %.c,%.o,$(wildcard src/engine/*.c src/engine/quantizer/*.c src/engine/units/*.c src/engine/cpu/*.c))

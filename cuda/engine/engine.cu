@@ -42,7 +42,8 @@ open_device(CudaEngine *engine, EngineError *error)
 
 	if (status != ENGINE_OK)
 		return status;
-	if (!batch_streams_open(engine, error) || !jobs_open(engine, error))
+	if (!batch_streams_open(engine, error) || !conditions_open(engine, error) ||
+		!jobs_open(engine, error))
 		return error->status;
 	if (!GPU(&engine->device.failure,
 			 cudaLaunchHostFunc(engine->device.job_stream, first_function, NULL)) ||
@@ -77,6 +78,7 @@ free_engine(CudaEngine *engine)
 		mirror_free(&engine->device, mirror);
 	}
 	host_rows_close(engine);
+	conditions_close(engine);
 	batch_streams_close(engine);
 	tasks_release(engine);
 	jobs_close(engine);
@@ -266,6 +268,8 @@ engine_advance(CudaEngine *engine)
 	pieces_end(engine);
 	if (!engine->device.failure.failed)
 		jobs_run(engine);
+	if (!engine->device.failure.failed)
+		conditions_advance(engine);
 	if (!engine->device.failure.failed)
 		batches_start(engine);
 	if (engine->device.failure.failed)

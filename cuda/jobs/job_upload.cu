@@ -329,6 +329,28 @@ clear_graph(CudaEngine *engine, const CudaMirror *mirror, uint32_t first, uint32
 							   count * bytes, engine->device.job_stream));
 }
 
+/* The columns of absent slots are zero. */
+static bool
+clear_records(CudaEngine *engine, const CudaMirror *mirror, uint32_t first, uint32_t count)
+{
+	size_t bytes = mirror->record_bytes;
+
+	return bytes == 0 ||
+		   GPU(&engine->device.failure,
+			   cudaMemsetAsync((unsigned char *) mirror->records.base + first * bytes, 0,
+							   count * bytes, engine->device.job_stream));
+}
+
+/* Stage the columns of a job's next rows. */
+static void
+stage_records(const CudaJob *job, unsigned char *to, uint32_t count)
+{
+	size_t bytes = job->mirror->record_bytes;
+
+	if (bytes > 0)
+		memcpy(to, (const unsigned char *) job->in.columns + job->done * bytes, count * bytes);
+}
+
 /*
  * Absent slots from the published rows up to the first of an append: dead, of
  * version 0, without graph rows.
@@ -348,6 +370,7 @@ piece_gap(CudaEngine *engine, CudaJob *job)
 		   (const uint32_t *) NULL, mirror->rows, (const uint32_t *) NULL, (const uint8_t *) NULL,
 		   true, gap);
 	return upload_launched(engine) && clear_graph(engine, mirror, mirror->rows, gap) &&
+		   clear_records(engine, mirror, mirror->rows, gap) &&
 		   piece_send_fence(engine, job);
 }
 
@@ -360,7 +383,8 @@ piece_append(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	uint32_t count =
-		rows_of_piece(engine, mirror->stride + 2 * sizeof(uint32_t) + 1, job->in.count - job->done);
+		rows_of_piece(engine, mirror->stride + mirror->record_bytes + 2 * sizeof(uint32_t) + 1,
+					  job->in.count - job->done);
 	uint32_t slot = job->in.first_slot + job->done;
 	uint32_t *list =
 		(uint32_t *) mirror->pending[mirror->pending_side].base + mirror->nlisted + job->npending;
@@ -373,6 +397,7 @@ piece_append(CudaEngine *engine, CudaJob *job)
 
 	Place vectors = upload_take(piece, &used, (size_t) count * mirror->stride);
 	Place versions = upload_take(piece, &used, count * sizeof(uint32_t));
+	Place records = upload_take(piece, &used, (size_t) count * mirror->record_bytes);
 	Place dead = upload_take(piece, &used, count);
 	Place pending = upload_take(piece, &used, count * sizeof(uint32_t));
 
@@ -380,6 +405,7 @@ piece_append(CudaEngine *engine, CudaJob *job)
 		engine, mirror, vectors.staged,
 		(const unsigned char *) job->in.vectors + (size_t) job->done * mirror->vector_bytes, count);
 	memcpy(versions.staged, job->in.versions + job->done, count * sizeof(uint32_t));
+	stage_records(job, records.staged, count);
 	for (uint32_t i = 0; i < count; i++)
 	{
 		dead.staged[i] = is_marked(job->in.dead, job->done + i);
@@ -389,6 +415,10 @@ piece_append(CudaEngine *engine, CudaJob *job)
 	if (!mirror_copy_rows(&engine->device, mirror, slot, count, vectors.staged, true,
 						  engine->device.job_stream) ||
 		!upload_copy_in(engine, versions.device, versions.staged, count * sizeof(uint32_t)) ||
+		!upload_copy_in(engine,
+						(unsigned char *) mirror->records.base +
+							(size_t) slot * mirror->record_bytes,
+						records.staged, (size_t) count * mirror->record_bytes) ||
 		!upload_copy_in(engine, dead.device, dead.staged, count) ||
 		!upload_copy_in(engine, list, pending.staged, listed * sizeof(uint32_t)))
 		return false;
@@ -464,14 +494,28 @@ clear_places(CudaEngine *engine, CudaMirror *mirror, Place places, uint32_t coun
 								  engine->device.job_stream));
 }
 
-/* New vectors and versions for published slots. */
+/* Copy columns to the slots named. */
+static bool
+scatter_records(CudaEngine *engine, const CudaMirror *mirror, const uint32_t *slots,
+				const uint32_t *records, uint32_t count)
+{
+	if (mirror->record_bytes == 0)
+		return true;
+	LAUNCH(scatter_kernel, blocks_for((uint64_t) count * WARP), THREADS, 0,
+		   engine->device.job_stream, (uint32_t *) mirror->records.base, slots, records,
+		   mirror->record_bytes / (uint32_t) sizeof(uint32_t), count);
+	return upload_launched(engine);
+}
+
+/* New vectors, columns and versions for published slots. */
 bool
 piece_overwrite(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	const uint32_t *named = job->in.slots + job->done;
 	uint32_t count =
-		rows_of_piece(engine, mirror->stride + 4 * sizeof(uint32_t), job->in.count - job->done);
+		rows_of_piece(engine, mirror->stride + mirror->record_bytes + 4 * sizeof(uint32_t),
+					  job->in.count - job->done);
 	uint32_t *list = (uint32_t *) mirror->pending[mirror->pending_side].base + mirror->nlisted;
 	Piece *piece = piece_free(engine);
 	size_t used = 0;
@@ -483,6 +527,7 @@ piece_overwrite(CudaEngine *engine, CudaJob *job)
 	count = mark_different(mirror, named, count);
 
 	Place vectors = upload_take(piece, &used, (size_t) count * mirror->stride);
+	Place records = upload_take(piece, &used, (size_t) count * mirror->record_bytes);
 	Place slots = upload_take(piece, &used, count * sizeof(uint32_t));
 	Place versions = upload_take(piece, &used, count * sizeof(uint32_t));
 	Place pending = upload_take(piece, &used, count * sizeof(uint32_t));
@@ -491,6 +536,7 @@ piece_overwrite(CudaEngine *engine, CudaJob *job)
 	stage_vectors(
 		engine, mirror, vectors.staged,
 		(const unsigned char *) job->in.vectors + (size_t) job->done * mirror->vector_bytes, count);
+	stage_records(job, records.staged, count);
 	if (mirror->lists != NULL)
 		left = lists_forget(mirror, named, count, (uint32_t *) places.staged);
 	memcpy(slots.staged, named, count * sizeof(uint32_t));
@@ -506,6 +552,8 @@ piece_overwrite(CudaEngine *engine, CudaJob *job)
 		   (const uint32_t *) slots.device, (const uint32_t *) vectors.device,
 		   mirror->stride / (uint32_t) sizeof(uint32_t), count);
 	if (!upload_launched(engine) ||
+		!scatter_records(engine, mirror, (const uint32_t *) slots.device,
+						 (const uint32_t *) records.device, count) ||
 		!compute_norms(engine, mirror, (const uint32_t *) slots.device, 0, count))
 		return false;
 	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->device.job_stream,
@@ -517,6 +565,7 @@ piece_overwrite(CudaEngine *engine, CudaJob *job)
 		!hold_later_batches(engine, mirror))
 		return false;
 	mirror->nlisted += listed;
+	mirror->overwrites += count;
 	job->done += count;
 	return piece_send(engine, job, piece);
 }

@@ -423,6 +423,7 @@ drop_mirror(CudaEngine *engine, CudaMirror *mirror)
 	while (*place != mirror)
 		place = &(*place)->next;
 	*place = mirror->next;
+	conditions_forget(engine, mirror->id);
 	mirror_free(&engine->device, mirror);
 }
 

@@ -38,7 +38,8 @@ static uint64_t
 slot_bits(const CudaMirror *mirror)
 {
 	uint64_t norms = has_norms(mirror->spec.type, mirror->spec.metric) ? sizeof(double) : 0;
-	uint64_t rows = mirror->host_rows ? 0 : mirror->stride + mirror_code_bytes(mirror);
+	uint64_t rows = (mirror->host_rows ? 0 : mirror->stride + mirror_code_bytes(mirror)) +
+					mirror->record_bytes;
 
 	if (mirror->lists != NULL)
 		return 8 * (rows + norms + (3 + mirror->lists->code_words) * sizeof(uint32_t)) + 1;
@@ -59,7 +60,7 @@ struct RangeSize
 	MemoryPart part;
 };
 
-#define MIRROR_RANGES 8 /* of a mirror with a graph, which has most */
+#define MIRROR_RANGES 9 /* of a mirror */
 
 /* Range sizes of a mirror with lists. */
 static int
@@ -72,6 +73,7 @@ range_sizes_of_lists(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 		{&mirror->norms,
 		 has_norms(mirror->spec.type, mirror->spec.metric) ? slots * sizeof(double) : 0,
 		 PART_NORMS},
+		{&mirror->records, slots * mirror->record_bytes, PART_VECTORS},
 		{&mirror->versions, slots * sizeof(uint32_t), PART_GRAPH},
 		{&mirror->dead, bitmap_bytes(slots), PART_GRAPH},
 		{&mirror->pending[0], slots * sizeof(uint32_t), PART_STATE},
@@ -96,6 +98,7 @@ range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 		{&mirror->norms,
 		 has_norms(mirror->spec.type, mirror->spec.metric) ? slots * sizeof(double) : 0,
 		 PART_NORMS},
+		{&mirror->records, slots * mirror->record_bytes, PART_VECTORS},
 		{&mirror->versions, slots * sizeof(uint32_t), PART_GRAPH},
 		{&mirror->dead, bitmap_bytes(slots), PART_GRAPH},
 		{&mirror->pending[0], slots * sizeof(uint32_t), PART_STATE},
@@ -345,6 +348,8 @@ mirror_create(CudaDevice *device, const MirrorSpec *spec, CudaMirror **result, E
 	mirror->host_rows = spec->residency == RESIDENCY_COMPRESSED && device->arena.host_limit > 0;
 	mirror->vector_bytes = (uint32_t) engine_vector_bytes(spec->type, spec->dims);
 	mirror->stride = (uint32_t) round_up(mirror->vector_bytes, 16);
+	mirror->record_bytes =
+		spec->columns > 0 ? filter_record_bytes(spec->column_kinds, spec->columns) : 0;
 	if (spec->method == METHOD_IVFPQ && !lists_create(mirror))
 	{
 		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u lists", spec->lists.lists);
@@ -435,8 +440,8 @@ mirror_copy_rows(CudaDevice *device, const CudaMirror *mirror, uint32_t slot, ui
 }
 
 /*
- * Device bytes of vectors, codes, graph or lists, norms, versions and the
- * bitmap of dead slots, as mapped.
+ * Device bytes of vectors, columns, codes, graph or lists, norms, versions and
+ * the bitmap of dead slots, as mapped.
  */
 uint64_t
 mirror_bytes(const CudaMirror *mirror)
@@ -446,9 +451,9 @@ mirror_bytes(const CudaMirror *mirror)
 	return (lists == NULL ? 0
 						  : lists->fixed.mapped + lists->memory.mapped +
 								lists->directory[0].mapped + lists->directory[1].mapped) +
-		   mirror->vectors.device_bytes + mirror->codes.mapped + mirror->scales.mapped +
-		   mirror->graph.mapped + mirror->norms.mapped + mirror->versions.mapped +
-		   mirror->dead.mapped;
+		   mirror->vectors.device_bytes + mirror->records.mapped + mirror->codes.mapped +
+		   mirror->scales.mapped + mirror->graph.mapped + mirror->norms.mapped +
+		   mirror->versions.mapped + mirror->dead.mapped;
 }
 
 #define ROWS_AT_ONCE 4096u /* rows copied per round */

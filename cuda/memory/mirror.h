@@ -34,12 +34,14 @@ struct CudaMirror
 	MirrorSpec spec;
 	uint32_t vector_bytes;
 	uint32_t stride;
+	uint32_t record_bytes; /* of a slot's columns; 0: there are none */
 	uint32_t most;	   /* slots that the reserved addresses can hold */
 	uint32_t capacity; /* slots that are mapped; rows in host memory are mapped later, as they
 					    * arrive */
 	bool host_rows;   /* vectors beyond device capacity are in pinned host memory */
 
 	Range vectors;
+	Range records;		 /* of columns (src/engine/filter.h), by slot */
 	Range versions;
 	Range dead;
 	size_t dead_cleared; /* leading bytes of `dead` that have been initialised */
@@ -70,6 +72,7 @@ struct CudaMirror
 	uint32_t ndead;
 	uint32_t nseeds;
 	uint64_t seeds_sum; /* entry_points_sum() of the seeds */
+	uint64_t overwrites; /* rows overwritten so far by what is in the job stream */
 	uint32_t nentries;	/* seeds in lists of entry points; 0: no such lists (entry_points.h) */
 	uint64_t position;
 

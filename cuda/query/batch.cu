@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/filter/filter.h"
 #include "cuda/lists/lists_search.h"
 #include "cuda/query/cuda_engine.h"
 #include "cuda/query/patience.h"
@@ -46,7 +47,7 @@ task_ef(const CudaTask *task)
 static bool
 task_apart(const CudaTask *task)
 {
-	return task->admitted != NULL || task->has_beyond;
+	return task->admitted != NULL || task->condition != NULL || task->has_beyond;
 }
 
 /* A mirror's view for graph searches. */
@@ -201,8 +202,8 @@ batch_gather(CudaEngine *engine, BatchStream *bstream, BatchFill *fill)
 	while (*place != NULL)
 	{
 		CudaTask *task = *place;
-		bool held =
-			host_rows_waits(engine, task) || (takes_long(task) && task->mirror->changes_in_place);
+		bool held = task_waits_for_condition(task) || host_rows_waits(engine, task) ||
+					(takes_long(task) && task->mirror->changes_in_place);
 		BatchFill next;
 
 		if (bstream->ntasks == 0 && !held)
@@ -235,6 +236,31 @@ batch_gather(CudaEngine *engine, BatchStream *bstream, BatchFill *fill)
 }
 
 /*
+ * Describe what bitmap admits a task's answers: its own, among those of the
+ * batch, or its condition's, which is elsewhere in device memory and is named
+ * by its distance from these.
+ */
+static void
+stage_admitted(const BatchStream *bstream, const CudaTask *task, DeviceQuery *query,
+			   const BatchFill *used)
+{
+	uint32_t rows = task_rows(task);
+
+	query->has_admitted = task->admitted != NULL || task->condition != NULL;
+	query->admitted = used->bitmaps / sizeof(uint32_t);
+	query->admitted_slots = at_most(task->admitted_slots, rows);
+	if (task->condition == NULL)
+		return;
+	query->admitted_slots = task->rows;
+	if (task->admitted != NULL)
+		query->admitted_slots = at_most(task->admitted_slots, task->rows);
+	else
+		query->admitted = (uint64_t) (((intptr_t) condition_bits(task->condition) -
+									   (intptr_t) bstream->view.bitmaps) /
+									  (intptr_t) sizeof(uint32_t));
+}
+
+/*
  * Write a task's description, and copy its vector, to the batch stream's pinned
  * memory; *used counts what is staged.
  */
@@ -251,9 +277,7 @@ stage_task(BatchStream *bstream, uint32_t i, BatchFill *used)
 	query->has_beyond = task->has_beyond;
 	query->beyond_key = key_of(task->beyond_distance);
 	query->beyond_slot = task->beyond_slot;
-	query->has_admitted = task->admitted != NULL;
-	query->admitted = used->bitmaps / sizeof(uint32_t);
-	query->admitted_slots = at_most(task->admitted_slots, task_rows(task));
+	stage_admitted(bstream, task, query, used);
 	query->admit_others = task->admit_others;
 	query->k = at_most(task_k(task), EXACT_CHUNK);
 	if (task->method == METHOD_IVFPQ)
@@ -304,11 +328,30 @@ stage_bitmaps(void *arg)
 		size_t low = first > from ? first : from;
 		size_t high = last < end ? last : end;
 
-		if (query->has_admitted && low < high)
+		if (bstream->tasks[i]->admitted != NULL && low < high)
 			memcpy(bstream->bitmaps + (low - from),
 				   (const unsigned char *) bstream->tasks[i]->admitted + (low - first), high - low);
 	}
 	bstream->bitmaps_staged = end;
+}
+
+/* Remove from the bitmaps of tasks what their conditions do not let pass. */
+static bool
+apply_conditions(CudaEngine *engine, const BatchStream *bstream)
+{
+	for (uint32_t i = 0; i < bstream->ntasks; i++)
+	{
+		const CudaTask *task = bstream->tasks[i];
+		const DeviceQuery *query = &bstream->queries[i];
+
+		if (task->admitted != NULL && task->condition != NULL &&
+			!GPU(&engine->device.failure,
+				 filter_and_launch((uint32_t *) bstream->view.bitmaps + query->admitted,
+								   condition_bits(task->condition),
+								   (query->admitted_slots + 31) / 32, bstream->stream)))
+			return false;
+	}
+	return true;
 }
 
 /*
@@ -333,7 +376,7 @@ send_bitmaps(CudaEngine *engine, BatchStream *bstream, size_t total)
 		if (!batch_copy_in(engine, bstream, to, bstream->bitmaps, bytes))
 			return false;
 	}
-	return true;
+	return apply_conditions(engine, bstream);
 }
 
 static inline bool
@@ -361,7 +404,7 @@ exact_launch(const CudaEngine *engine, const BatchStream *bstream, uint32_t max_
 	launch.processors = (uint32_t) engine->device.properties.multiProcessorCount;
 	launch.table = bstream->table;
 	for (uint32_t i = 0; i < bstream->ntasks && bstream->nasked == 0; i++)
-		launch.filtered = launch.filtered || bstream->tasks[i]->admitted != NULL;
+		launch.filtered = launch.filtered || bstream->queries[i].has_admitted;
 	launch.in_place = bstream->mirror->rows > mirror_device_rows(bstream->mirror);
 	launch.stream = bstream->stream;
 	return launch;
@@ -396,8 +439,12 @@ send_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill, uint
 		if (task->started_us == 0)
 		{
 			task->started_us = now;
-			task->rows = task->mirror->rows;
-			task->position = task->mirror->position;
+			/* with a program those of its submit, which its condition covers */
+			if (task->program == NULL)
+			{
+				task->rows = task->mirror->rows;
+				task->position = task->mirror->position;
+			}
 			task->counters.queue_us = (uint32_t) (now - task->submitted_us);
 		}
 		stage_task(bstream, i, &used);

@@ -57,7 +57,7 @@ wait_for_pass(CudaEngine *engine, CudaTask *task, const SearchResult *last)
 static bool
 filter_left_lists_few(const CudaTask *task, const DeviceHead *head)
 {
-	return task->method == METHOD_IVFPQ && task->admitted != NULL && !task->admit_others &&
+	return task->method == METHOD_IVFPQ && task_is_filtered(task) &&
 		   task->probes < task->mirror->spec.lists.lists &&
 		   head->count < at_most(task_k(task), task->passing);
 }
@@ -73,7 +73,7 @@ filter_left_few(const CudaTask *task, const DeviceHead *head)
 	uint32_t k = at_most(task_k(task), task->passing);
 
 	return task->method == METHOD_GRAPH && !task->reference && task->max_iterations == 0 &&
-		   task->admitted != NULL && !task->admit_others &&
+		   task_is_filtered(task) &&
 		   (head->count < k || (uint64_t) head->reached * FILTER_TRUST < k);
 }
 

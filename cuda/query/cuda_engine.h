@@ -12,6 +12,7 @@
 
 #include "cuda/memory/device.h"
 #include "cuda/query/batch.h"
+#include "cuda/query/conditions.h"
 #include "cuda/query/host_pool.h"
 #include "cuda/query/host_rows.h"
 #include "cuda/query/poller.h"
@@ -37,6 +38,7 @@ struct CudaEngine
 	uint64_t asked_us; /* when queries were last submitted; 0: never */
 	uint32_t free_room; /* capacity of free_tasks */
 	KindCache kinds;
+	Conditions conditions;
 	HostPool pool;
 
 	Poller poller;

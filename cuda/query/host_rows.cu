@@ -89,7 +89,7 @@ host_rows_takes(const CudaTask *task)
 
 	if (task->method != METHOD_EXACT || mirror->rows <= mirror_device_rows(mirror))
 		return false;
-	return task->admitted == NULL || task->admit_others ||
+	return !task_is_filtered(task) ||
 		   task->passing > mirror->rows / PASSING_DIVISOR;
 }
 

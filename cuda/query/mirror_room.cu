@@ -1,8 +1,9 @@
 /*
  * mirror_room.cu
  *		Creating and growing mirrors, together with what else must grow: the
- *		bitmaps of batch streams, which have a bit per slot of the largest
- *		mirror, and the buffers for streaming rows from host memory.
+ *		bitmaps of batch streams and of a condition, which have a bit per slot
+ *		of the largest mirror, and the buffers for streaming rows from host
+ *		memory.
  */
 #include "cuda/query/cuda_engine.h"
 #include "cuda/query/mirror_room.h"
@@ -16,6 +17,8 @@ grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *err
 {
 	EngineStatus status = batch_streams_grow_bitmaps(engine, slots, error);
 
+	if (status == ENGINE_OK && mirror->record_bytes > 0)
+		status = conditions_grow(engine, slots, error);
 	return status == ENGINE_OK ? mirror_grow_to(&engine->device, mirror, slots, error) : status;
 }
 
@@ -25,6 +28,7 @@ grow_slots(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *
 {
 	uint64_t spare = mirror->capacity + mirror->capacity / 4;
 	EngineError ignored;
+	EngineStatus status;
 
 	if (slots <= mirror->capacity)
 		return ENGINE_OK;
@@ -35,7 +39,11 @@ grow_slots(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *
 	spare = spare < mirror->most ? spare : mirror->most;
 	if (spare > slots && grow_to(engine, mirror, (uint32_t) spare, &ignored) == ENGINE_OK)
 		return ENGINE_OK;
-	return grow_to(engine, mirror, (uint32_t) slots, error);
+	status = grow_to(engine, mirror, (uint32_t) slots, error);
+	/* what is cached gives way to rows */
+	if (status == ENGINE_NO_MEMORY && conditions_shrink(engine))
+		status = grow_to(engine, mirror, (uint32_t) slots, error);
+	return status;
 }
 
 EngineStatus

@@ -63,8 +63,8 @@ is_plain(const EngineQuery *query)
 {
 	return query->method != METHOD_EXACT &&
 		   (query->method != METHOD_GRAPH || !query->reference) && !query->has_beyond &&
-		   query->exclude == NULL && query->filter == NULL && query->vector != NULL &&
-		   query->results != NULL;
+		   query->exclude == NULL && query->filter == NULL && query->program == NULL &&
+		   query->vector != NULL && query->results != NULL;
 }
 
 /* Whether one differs from the first in its vector only. */

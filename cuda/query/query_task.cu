@@ -13,16 +13,25 @@
 #include "cuda/query/cuda_engine.h"
 #include "cuda/query/query_fast.h"
 
+extern "C"
+{
+#include "engine/filter_program.h"
+}
+
 #define LOOKAHEAD 4u			/* queries */
 #define MIN_BATCH_QUERIES 64u	/* graph searches that are worth a batch of their own, */
 #define SHARE_BYTES (64u << 10) /* if their vectors are so long together */
 #define FREE_TASKS 16384u		/* tasks kept for later queries */
 #ifdef EMULATED
 #define FEW_MIN 32u /* so that small tables are searched by their graph */
+#define FEW_BYTES 0u
 #else
 #define FEW_MIN 2048u	 /* rows that pass a filter: this many, or */
+#define FEW_BYTES (40u << 20) /* of a program: rows of so many bytes, or */
 #endif
 #define FEW_DIVISOR 64u	 /* 1 / this of all, are searched exactly */
+#define MOST_BREADTH 16u /* under a program: at most so many times as broad */
+#define ANSWERS_EXPECTED 4u /* in the lists probed under a program there are so many times k */
 #define BUSY_US 10000u	   /* queries are about so long after the last came */
 #define KEPT_VECTOR 65536u /* bytes of a vector's memory that is kept with them */
 
@@ -83,6 +92,7 @@ task_free(CudaEngine *engine, CudaTask *task)
 {
 	free(task->admitted);
 	free(task->kept);
+	free(task->program);
 	if (engine->nfree_tasks < FREE_TASKS && task->vector_room <= KEPT_VECTOR)
 	{
 		engine->free_tasks[engine->nfree_tasks++] = task;
@@ -114,6 +124,8 @@ task_ended(CudaEngine *engine, CudaTask *task)
 {
 	task->next = NULL;
 	engine->nqueries--;
+	condition_release(task->condition);
+	task->condition = NULL;
 	if (engine->first_ended == NULL)
 		engine->first_ended = task;
 	else
@@ -148,6 +160,9 @@ copy_bitmaps(CudaTask *task, const EngineQuery *query)
 
 	if (query->filter == NULL && query->exclude == NULL)
 		return true;
+	/* with a program no slot beyond the bitmap is admitted */
+	if (query->filter == NULL && query->program != NULL && slots < task->mirror->rows)
+		slots = task->mirror->rows;
 	slots = slots < ENGINE_MAX_SLOTS ? slots : ENGINE_MAX_SLOTS;
 	words = slots / 64 + 1;
 	task->admitted = (uint64_t *) malloc(words * sizeof(uint64_t));
@@ -176,8 +191,62 @@ few_pass(const CudaTask *task)
 	uint32_t few = task->mirror->rows / FEW_DIVISOR;
 
 	few = few > FEW_MIN ? few : FEW_MIN;
-	return task->method != METHOD_EXACT && !task->reference && task->admitted != NULL &&
-		   !task->admit_others && task->passing <= few;
+	if (task->condition != NULL && few < FEW_BYTES / task->mirror->stride)
+		few = FEW_BYTES / task->mirror->stride;
+	return task->method != METHOD_EXACT && !task->reference && task_is_filtered(task) &&
+		   task->passing <= few;
+}
+
+/* Whether too few of the rows that pass are in the lists probed. */
+static bool
+few_in_lists(const CudaTask *task)
+{
+	uint64_t lists = task->mirror->spec.lists.lists;
+
+	return task->method == METHOD_IVFPQ && (uint64_t) task->passing * task->probes <
+		   lists * task->k * ANSWERS_EXPECTED;
+}
+
+/*
+ * The breadth of a graph search: as many of its list are to pass as without a
+ * condition.
+ */
+static uint32_t
+broadened(const CudaTask *task)
+{
+	uint64_t breadth = (uint64_t) task->ef * task->rows / task->passing;
+
+	breadth = breadth < (uint64_t) task->ef * MOST_BREADTH ? breadth
+														   : (uint64_t) task->ef * MOST_BREADTH;
+	return breadth < ENGINE_MAX_EF ? (uint32_t) breadth : ENGINE_MAX_EF;
+}
+
+void
+task_has_condition(CudaTask *task, Condition *condition)
+{
+	bool own = task_is_filtered(task); /* it has a filter beside the program */
+
+	task->condition = condition;
+	task->passing_rows = at_most(condition->passing, task->rows);
+	task->passing = own ? at_most(task->passing, task->passing_rows) : task->passing_rows;
+	task->admit_others = false;
+	if (few_pass(task) || few_in_lists(task))
+		task->method = METHOD_EXACT;
+	else if (task->method == METHOD_GRAPH && !task->reference && task->max_iterations == 0)
+		task->ef = broadened(task);
+}
+
+/* Copy a query's program, and capture what it must cover. */
+static bool
+copy_program(CudaTask *task, const FilterProgram *program)
+{
+	if (program == NULL)
+		return true;
+	task->program = program_copy(program);
+	task->rows = task->mirror->rows;
+	task->position = task->mirror->position;
+	task->overwrites = task->mirror->overwrites;
+	return task->program != NULL;
 }
 
 /*
@@ -228,7 +297,7 @@ copy_query(CudaTask *task, const EngineQuery *query)
 	task->beyond_distance = query->beyond_distance;
 	task->beyond_slot = query->beyond_slot;
 	if (!copy_vector(task, query->vector, task->mirror->vector_bytes) ||
-		!copy_bitmaps(task, query))
+		!copy_bitmaps(task, query) || !copy_program(task, query->program))
 		return false;
 	task->probes = query->probes;
 	task->rerank = query->rerank;
@@ -271,7 +340,11 @@ take_query(CudaEngine *engine, CudaTask *task, EngineQuery *query, uint64_t now)
 	{
 		task->mirror = mirror;
 		mirror->queries++;
-		if (!copy_query(task, query))
+		if (query->program != NULL && program_bytes(query->program) > PROGRAM_ROOM)
+			task->status =
+				engine_error(&task->error, ENGINE_UNSUPPORTED, "a condition of %zu bytes is too long",
+							 program_bytes(query->program));
+		else if (!copy_query(task, query))
 		{
 			task->status = ENGINE_NO_MEMORY;
 			engine_error(&task->error, ENGINE_NO_MEMORY, "out of memory for a query");
@@ -288,6 +361,7 @@ take_query(CudaEngine *engine, CudaTask *task, EngineQuery *query, uint64_t now)
 	else
 		engine->last_waiting->next = task;
 	engine->last_waiting = task;
+	engine->conditions.waiting += task->program != NULL;
 }
 
 /* Bring the beginning of a vector nearer. */
@@ -350,6 +424,9 @@ tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 			!engine->device.failure.failed)
 			batches_start(engine);
 	}
+	/* once for all, because it goes through all tasks that wait */
+	if (!engine->device.failure.failed)
+		conditions_advance(engine);
 	if (!engine->device.failure.failed)
 		batches_start(engine);
 	return ENGINE_OK;
@@ -370,6 +447,7 @@ write_outputs(const CudaTask *task)
 	query->count = task->status == ENGINE_OK ? task->found : 0;
 	query->position = task->position;
 	query->rows = task->rows;
+	query->passing = task->passing_rows;
 	query->counters = task->counters;
 	if (task->kept != NULL && task->status == ENGINE_OK)
 		memcpy(query->results + task->kept_from, task->kept,

@@ -8,6 +8,7 @@
 #include "cuda/memory/mirror.h"
 
 struct CudaEngine;
+struct Condition;
 
 /*
  * A query from submit to poll, where batches of its own kind, copies of its
@@ -39,8 +40,16 @@ struct CudaTask
 	size_t vector_room;
 	uint64_t *admitted; /* copy of the bitmap of admitted slots, or NULL */
 	uint32_t admitted_slots;
-	uint32_t passing; /* number of bits set in it */
+	uint32_t passing; /* upper bound of the slots admitted: number of bits set in it */
 	bool admit_others;
+	/*
+	 * copy of the query's program, or NULL; it waits until it is assigned its
+	 * condition (conditions.h), which leaves it when it ends
+	 */
+	FilterProgram *program;
+	Condition *condition;
+	uint64_t overwrites; /* of the mirror when it was submitted */
+	uint32_t passing_rows; /* rows that the program may let pass */
 
 	/*
 	 * results that were found outside poll, which alone may write to the query:
@@ -66,6 +75,20 @@ task_prefetch(const CudaTask *task)
 {
 	for (size_t i = 0; i < offsetof(CudaTask, error); i += 64)
 		__builtin_prefetch((const char *) task + i, 1);
+}
+
+/* Whether a task has a program and not yet its condition. */
+static inline bool
+task_waits_for_condition(const CudaTask *task)
+{
+	return task->program != NULL && task->condition == NULL;
+}
+
+/* Whether only slots are answers that a bitmap names. */
+static inline bool
+task_is_filtered(const CudaTask *task)
+{
+	return task->condition != NULL || (task->admitted != NULL && !task->admit_others);
 }
 
 /*
@@ -104,6 +127,8 @@ extern uint32_t tasks_poll(CudaEngine *engine, EngineQuery **completed, uint32_t
  * search of all rows.
  */
 extern void task_searches_all(CudaTask *task);
+/* A task's program has been evaluated: choose how the task is searched. */
+extern void task_has_condition(CudaTask *task, Condition *condition);
 /* Put a task on the free list, or free it where that is long. */
 extern void task_free(CudaEngine *engine, CudaTask *task);
 extern void tasks_release(CudaEngine *engine);

@@ -3,9 +3,8 @@
  *		Evaluation of programs over columns: 64 rows at a time, a step of the
  *		program for all of them, so that a result is one word.
  */
-#include "engine/filter.h"
+#include "engine/filter_value.h"
 
-#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,14 +76,7 @@ filter_record_rows(const FilterKind *kinds, uint32_t columns, const void *record
 int64_t
 filter_real(double value)
 {
-	int64_t		bits;
-
-	if (isnan(value))
-		return INT64_MAX;
-	value += 0.0;				/* -0 becomes 0 */
-	memcpy(&bits, &value, sizeof(bits));
-	/* Negative numbers have their order reversed. */
-	return bits < 0 ? bits ^ INT64_MAX : bits;
+	return filter_ordered(value);
 }
 
 /* ---- values ---- */
@@ -171,11 +163,11 @@ load_numbers(const FilterBlock *block, uint32_t column, uint32_t offset, int64_t
 			LOAD(uint32_t, value);
 			break;
 		case FILTER_F32:
-			LOAD(float, filter_real(value));
+			LOAD(float, filter_ordered(value));
 			break;
 		case FILTER_F64:
 		case FILTER_BOUNDS:
-			LOAD(double, filter_real(value));
+			LOAD(double, filter_ordered(value));
 			break;
 		default:
 			LOAD(int64_t, value);
@@ -287,26 +279,6 @@ compare_bounds(FilterOp op, const int64_t *low, const int64_t *high, uint32_t co
 }
 
 /*
- * The first of sorted values that is not before a number.
- */
-static uint32_t
-first_from(const FilterValue *values, uint32_t count, int64_t number)
-{
-	uint32_t	least = 0;
-
-	while (least < count)
-	{
-		uint32_t	middle = least + (count - least) / 2;
-
-		if (values[middle].high < number)
-			least = middle + 1;
-		else
-			count = middle;
-	}
-	return least;
-}
-
-/*
  * Which rows of a block have one of a step's values.
  */
 static FilterResult
@@ -318,7 +290,7 @@ find_in_list(const FilterBlock *block, const FilterStep *step, const int64_t *lo
 
 	for (uint32_t i = 0; i < block->count; i++)
 	{
-		uint32_t	at = first_from(values, step->count, low[i]);
+		uint32_t	at = filter_first_from(values, step->count, low[i]);
 		bool		pass = at < step->count && values[at].low <= high[i];
 		bool		same = pass && low[i] == high[i] && values[at].low == values[at].high;
 

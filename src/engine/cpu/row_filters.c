@@ -44,43 +44,6 @@ typedef struct RowFilters
 	_Atomic uint32_t ring[OVERWRITES_KEPT]; /* overwrite i: its slot is in i % OVERWRITES_KEPT */
 } RowFilters;
 
-/* ---- programs ---- */
-
-FilterProgram *
-program_copy(const FilterProgram *program)
-{
-	size_t		values = program->nvalues * sizeof(FilterValue);
-	size_t		steps = program->nsteps * sizeof(FilterStep);
-	FilterProgram *copy = malloc(sizeof(*copy) + values + steps);
-
-	if (copy == NULL)
-		return NULL;
-	*copy = *program;
-	copy->values = (const FilterValue *) (copy + 1);
-	copy->steps = (const FilterStep *) ((char *) (copy + 1) + values);
-	if (values > 0)
-		memcpy(copy + 1, program->values, values);
-	if (steps > 0)
-		memcpy((char *) (copy + 1) + values, program->steps, steps);
-	return copy;
-}
-
-/* Whether two programs are the same; equal ones may be taken for different. */
-static bool
-same_program(const FilterProgram *a, const FilterProgram *b)
-{
-	return a->nsteps == b->nsteps && a->nvalues == b->nvalues &&
-		memcmp(a->steps, b->steps, a->nsteps * sizeof(FilterStep)) == 0 &&
-		(a->nvalues == 0 || memcmp(a->values, b->values, a->nvalues * sizeof(FilterValue)) == 0);
-}
-
-static size_t
-program_bytes(const FilterProgram *program)
-{
-	return sizeof(*program) + program->nvalues * sizeof(FilterValue) +
-		program->nsteps * sizeof(FilterStep);
-}
-
 /* ---- bitmaps ---- */
 
 void
@@ -255,7 +218,7 @@ cached_find(RowFilters *filters, const FilterProgram *program)
 	CachedFilter **at = &filters->first;
 	CachedFilter *cached;
 
-	while (*at != NULL && !same_program((*at)->program, program))
+	while (*at != NULL && !program_same((*at)->program, program))
 		at = &(*at)->next;
 	cached = *at;
 	if (cached != NULL)
@@ -310,7 +273,8 @@ row_filters_find(Mirror *mirror, const FilterProgram *program, uint32_t rows, ui
 	cached->users--;
 	if (filter != NULL)
 		charge(mirror, cached,
-			   sizeof(*cached) + program_bytes(program) + bits64_bytes(filter->rows));
+			   sizeof(*cached) + sizeof(FilterProgram) + program_bytes(program) +
+			   bits64_bytes(filter->rows));
 	(void) evict(mirror, FILTERS_KEPT);
 	pthread_mutex_unlock(&filters->lock);
 	return filter;

@@ -9,6 +9,7 @@
 #define GPUANN_ROW_FILTERS_H
 
 #include "engine/cpu/mirror.h"
+#include "engine/filter_program.h"
 
 #define FILTERS_KEPT		64		/* programs of a mirror whose bitmaps are cached */
 #define FILTERS_SHARE		16		/* and take at most this part of its vectors' bytes */
@@ -50,11 +51,5 @@ extern void row_filter_release(RowFilter *filter);
  * Returns whether there were any.
  */
 extern bool row_filters_shrink(Mirror *mirror);
-
-/*
- * Copy a program into one allocation, which is freed with free(). NULL: out of
- * memory.
- */
-extern FilterProgram *program_copy(const FilterProgram *program);
 
 #endif							/* GPUANN_ROW_FILTERS_H */

@@ -1,0 +1,46 @@
+/*
+ * filter_program.c
+ *		Copies of programs.
+ */
+#include "engine/filter_program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+size_t
+program_bytes(const FilterProgram *program)
+{
+	return program->nvalues * sizeof(FilterValue) + program->nsteps * sizeof(FilterStep);
+}
+
+void
+program_write(const FilterProgram *program, void *to)
+{
+	size_t		values = program->nvalues * sizeof(FilterValue);
+
+	if (values > 0)
+		memcpy(to, program->values, values);
+	memcpy((char *) to + values, program->steps, program->nsteps * sizeof(FilterStep));
+}
+
+FilterProgram *
+program_copy(const FilterProgram *program)
+{
+	FilterProgram *copy = malloc(sizeof(*copy) + program_bytes(program));
+
+	if (copy == NULL)
+		return NULL;
+	*copy = *program;
+	copy->values = (const FilterValue *) (copy + 1);
+	copy->steps = (const FilterStep *) (copy->values + program->nvalues);
+	program_write(program, copy + 1);
+	return copy;
+}
+
+bool
+program_same(const FilterProgram *a, const FilterProgram *b)
+{
+	return a->nsteps == b->nsteps && a->nvalues == b->nvalues &&
+		memcmp(a->steps, b->steps, a->nsteps * sizeof(FilterStep)) == 0 &&
+		(a->nvalues == 0 || memcmp(a->values, b->values, a->nvalues * sizeof(FilterValue)) == 0);
+}

@@ -71,7 +71,7 @@ CREATE INDEX things_included ON things USING gpuann (v vector_l2_ops) INCLUDE (i
 SELECT round(index_bytes::numeric / pg_relation_size('things_included') - 1, 2) BETWEEN -0.02 AND 0.02 AS included_bytes
 FROM (SELECT count(*) FROM things WHERE v IS NOT NULL) n, gpuann_estimate(n.count, 12, 'vector', '{m=8,ef_construction=40}', 'l2', '{int,int}');
 DROP INDEX things_included;
-SELECT gpuann_estimate(1000, 3, 'vector', '{}', 'l2', '{text}');
+SELECT gpuann_estimate(1000, 3, 'vector', '{}', 'l2', '{json}');
 SELECT gpuann_estimate(1000, 3, 'vector', '{}', 'l2', '{int,NULL}');
 SELECT gpuann_estimate(1000, 0);
 SELECT gpuann_estimate(-1, 3);

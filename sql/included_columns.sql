@@ -5,7 +5,7 @@ SET datestyle = 'ISO';
 CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy');
 CREATE DOMAIN small AS integer CHECK (VALUE < 1000);
 CREATE TABLE t (id integer PRIMARY KEY, val vector(4), a integer, b bigint, s smallint, ok boolean, c "char", o oid, f real, g float8, n numeric,
-	d date, h time, ts timestamp, tz timestamptz, u uuid, m mood, x small, name text, list integer[]);
+	d date, h time, ts timestamp, tz timestamptz, u uuid, m mood, x small, name text, list integer[], doc json, reals real[]);
 INSERT INTO t SELECT i, ARRAY[sin(i), cos(i * 7), sin(i * 3 + 1), 2]::vector(4), CASE WHEN i % 7 = 0 THEN NULL ELSE i % 50 END, i % 40 * 10000000000, i % 30 - 15,
 	CASE WHEN i % 5 > 0 THEN i % 2 = 0 END, chr(i % 100 + 20)::"char", i % 20, CASE WHEN i % 90 = 0 THEN 'NaN' ELSE i % 25 / 4.0 END, (i % 33 - 11) / 8.0,
 	CASE WHEN i % 70 = 0 THEN 'NaN' WHEN i % 71 = 0 THEN 1e300 * i ELSE i % 100 / 10.0 END, date '2024-01-01' + i % 100, time '00:00' + i % 1440 * interval '1 minute',
@@ -107,8 +107,8 @@ ALTER TABLE t ALTER a TYPE integer USING a::int8 % 1000;
 SELECT filtered('a < 5');
 
 -- what cannot be included
-CREATE INDEX ON t USING gpuann (val vector_l2_ops) INCLUDE (name);
-CREATE INDEX ON t USING gpuann (val vector_l2_ops) INCLUDE (a, list);
+CREATE INDEX ON t USING gpuann (val vector_l2_ops) INCLUDE (doc);
+CREATE INDEX ON t USING gpuann (val vector_l2_ops) INCLUDE (a, reals);
 CREATE INDEX ON t USING gpuann (val vector_l2_ops) INCLUDE ((a + 1));
 CREATE INDEX ON t USING gpuann (val vector_l2_ops) INCLUDE (id, a, b, s, ok, c, o, f, g, n, d, h, ts, tz, u, m, x);
 CREATE INDEX ON t USING gpuann (val vector_l2_ops) INCLUDE (u, u, u, u, u, u, u, u);
@@ -121,6 +121,21 @@ CREATE INDEX t_7 ON t USING gpuann (val vector_l2_ops) INCLUDE (n, a) WITH (meth
 SELECT name, (gpuann_stats(name)).format_version FROM unnest(ARRAY['t_4', 't_5', 't_val', 't_7']::regclass[]) name;
 DROP INDEX t_val, t_4, t_5;
 SELECT gpuann_check('t_7', true), filtered('n BETWEEN 3 AND 4'), filtered('a = 3');
+
+-- texts, whole and by their hashes, and arrays as sets
+DROP INDEX t_7;
+ALTER TABLE t ADD long varchar, ADD tags text[];
+UPDATE t SET long = repeat('long ', 3) || id % 5, tags = CASE WHEN id % 10 < 8 THEN (ARRAY['a', 'b', 'c', 'd', NULL, 'e', 'f', 'g', 'h', 'i'])[id % 10 : 9] END;
+CREATE INDEX t_val ON t USING gpuann (val vector_l2_ops) INCLUDE (name, long, list, tags);
+SELECT gpuann_check('t_val', true);
+SELECT condition, filtered(condition) FROM unnest(ARRAY[
+	'name = ''name 1''', 'name <> ''name 1''', 'name IN (''name 0'', ''name 2'')', 'name NOT IN (''name 0'', NULL)', 'name > ''name 1''', 'name LIKE ''name%''', 'name IS NULL', 'name = ''name 1''::name',
+	'name = ''name 1''::char(10)', 'name = ''name 1'' COLLATE "C"', 'name = long', 'long = ''long long long 3''', 'long = ''long long long 9''', 'NOT (long = ''long long long 3'')', 'long = ANY (''{long long long 3,x}'')',
+	'long::text = ''long long long 1''', 'list @> ''{1}''', 'list @> ''{1,2}''', 'list && ''{1,2}''', 'list && ''{}''', 'list @> ''{}''', '''{1}'' <@ list', 'NOT (list && ''{1}'')', '1 = ANY (list)', '1 <> ALL (list)',
+	'1::bigint = ANY (list)', 'list = ''{1}''', 'list <@ ''{1}''', 'tags @> ''{a,h}''', 'tags @> ''{a,i}''', 'tags @> ''{e,NULL}''', 'tags && ''{b,NULL}''', 'tags && ''{NULL}''', '''d'' = ANY (tags)',
+	'NOT (''d'' = ANY (tags))', 'tags IS NULL', 'tags && ARRAY[name]', 'tags @> ARRAY[''b'']::varchar[]', 'long = ''long long long 3'' AND tags @> ''{g}'' AND list && ''{0,5}''']) condition;
+DROP INDEX t_val;
+CREATE INDEX t_7 ON t USING gpuann (val vector_l2_ops) INCLUDE (n, a) WITH (method = ivfpq);
 
 -- whom row security restricts does not see how many rows its conditions let pass
 CREATE ROLE tenant_of_included_columns;

@@ -41,16 +41,25 @@ my @columns = (
 	{ name => 'ts', type => 'timestamp', made => q{CASE WHEN r % 50 = 0 THEN '-infinity' ELSE timestamp '2024-01-01' + r % 100 * interval '6 hours' END}, values => [ "'2024-01-10'", "date '2024-01-05'", "'infinity'", "date '5000000-01-01'" ] },
 	{ name => 'tz', type => 'timestamptz', made => q{timestamptz '2024-03-30 00:00 Europe/Berlin' + r % 100 * interval '1 hour'}, values => [ "'2024-03-31 03:00'", "date '2024-03-31'", "timestamp '2024-03-31 02:30'" ] },
 	{ name => 'u', type => 'uuid', made => q{md5((r % 60)::text)::uuid}, values => [ "md5('3')::uuid", "md5('9')::uuid", "'80000000-0000-0000-0000-000000000000'" ] },
+	{ name => 'x', type => 'varchar', made => q{CASE WHEN r % 19 > 0 THEN repeat('x', r % 4 * 6) || r % 20 END}, values => [ "'7'", "''", "'xxxxxx3'", "repeat('x', 18) || '11'", "'xxxxxxxxxxxx14'::text", "'x9'::name" ], bounds => 1 },
+	{ name => 'y', type => 'text[]', made => q{CASE WHEN r % 11 = 0 THEN ARRAY['t1', NULL] WHEN r % 13 > 0 THEN ARRAY(SELECT 't' || (r + i * i) % 25 FROM generate_series(1, r % 12) i) END},
+		sets => [ "'t3'", "repeat('t', 20)", 'NULL::text' ], values => [ "ARRAY['t1', 't5']", "ARRAY['t2']", "ARRAY['t3', NULL]", "'{}'::text[]", "ARRAY['t7', 't8', 't11']", "ARRAY['t9']::varchar[]" ], bounds => 1 },
+	{ name => 'z', type => 'integer[]', made => q{CASE WHEN r % 13 > 0 THEN ARRAY(SELECT (r + i * i) % 25 - 3 FROM generate_series(1, r % 12) i) END},
+		sets => [ -1, 5, "'3'::bigint" ], values => [ 'ARRAY[1, 5]', 'ARRAY[-3]', "'{}'", 'ARRAY[2, NULL]', 'NULL' ], bounds => 1 },
 	{ name => 'm', type => 'mood', made => q{(enum_range(NULL::mood))[r % 5]}, values => [ "'sad'", "'ok'", "'mixed'", "'happy'" ] },
 );
 my $names = join ', ', map { $_->{name} } @columns;
+# What fits into an index of each kind. The others are read from the table.
+my %included = (
+	graph => join(', ', map { $_->{name} } grep { $_->{name} !~ /^(h|ts|z)$/ } @columns),
+	lists => join(', ', map { $_->{name} } grep { $_->{name} !~ /^(n|u|y)$/ } @columns));
 my $values = join ', ', map { "($_->{made})::$_->{type}" } @columns;
 
-# A condition; $whole: it reads nothing but what columns store.
+# A condition; $whole: it reads nothing but what the graph's columns store.
 sub condition
 {
 	my ($depth, $whole) = @_;
-	my $column = pick($whole ? grep { !$_->{bounds} } @columns : @columns);
+	my $column = pick($whole ? grep { !$_->{bounds} && $_->{name} !~ /^(h|ts)$/ } @columns : @columns);
 	my $name = $column->{name};
 	my $kind = rand();
 
@@ -63,9 +72,15 @@ sub condition
 	return 'id % 3 = 1' if !$whole && $kind < 0.08;
 	return pick('ok', 'NOT ok', map { "ok IS $_" } 'TRUE', 'NOT TRUE', 'FALSE', 'NOT FALSE', 'UNKNOWN', 'NOT UNKNOWN') if $kind < 0.15;
 	return "$name IS " . pick('', 'NOT ') . 'NULL' if $kind < 0.22;
+	if ($column->{sets})
+	{
+		my ($set, $element) = (pick(@{ $column->{values} }), pick(@{ $column->{sets} }));
+
+		return pick("$name && $set", "$name @> $set", "$set <@ $name", "$set && $name", "$name = $set", "$element = ANY ($name)", "$element <> ALL ($name)");
+	}
 	if ($kind < 0.4)
 	{
-		my @list = grep { !/::(bigint|smallint|real)|^(date|timestamp|timestamptz) |^3000000000|^40000$|float8/ } @{ $column->{values} };
+		my @list = grep { !/::(bigint|smallint|real)|^(date|timestamp|timestamptz) |^3000000000|^40000$|float8|name/ } @{ $column->{values} };
 
 		return pick("$name = ANY", "$name <> ALL") . ' (ARRAY[' . join(', ', map { pick(@list) } 1 .. 1 + int(rand(4))) . "]::$column->{type}\[])";
 	}
@@ -92,7 +107,7 @@ sql('CREATE TABLE items (id int, v vector(4), ' . join(', ', map { "$_->{name} $
 sql(rows(3000));
 # Several processes build it: each leaves places of its last pages to rows to come.
 sql("ALTER TABLE items SET (parallel_workers = 2); SET min_parallel_table_scan_size = 0; SET max_parallel_maintenance_workers = 2;
-	CREATE INDEX items_v ON items USING gpuann (v vector_l2_ops) INCLUDE ($names) WITH (m = 4, ef_construction = 16); ANALYZE items");
+	CREATE INDEX items_v ON items USING gpuann (v vector_l2_ops) INCLUDE ($included{graph}) WITH (m = 4, ef_construction = 16); ANALYZE items");
 await_mirror($node);
 
 my %modes = (
@@ -218,7 +233,7 @@ same_rows('standby', $standby, $rounds / 4, 'pages');
 $standby->stop;
 
 # Lists.
-sql("DROP INDEX items_v; CREATE INDEX items_v ON items USING gpuann (v vector_l2_ops) INCLUDE ($names) WITH (method = ivfpq, lists = 20)");
+sql("DROP INDEX items_v; CREATE INDEX items_v ON items USING gpuann (v vector_l2_ops) INCLUDE ($included{lists}) WITH (method = ivfpq, lists = 20)");
 sql(rows(100));
 is(sql("SELECT gpuann_check('items_v', true)"), '', 'lists: columns are those of the rows');
 await_mirror($node);

@@ -7,7 +7,11 @@
 
 #include "random_columns.h"
 
-#define RECORD_MOST		(FILTER_RECORD_VALUES + 16 * FILTER_MAX_COLUMNS)
+#define RECORD_MOST		(FILTER_RECORD_VALUES + 32 * FILTER_MAX_COLUMNS)
+
+#define TAGS			4		/* there are so many tags; a set is the sum of their bits ... */
+#define SET_WITH_MANY	(1 << TAGS)	/* ... and of this, if it has so many others that it is a
+									 * signature */
 
 static uint32_t (*below) (uint32_t limit);
 
@@ -28,12 +32,45 @@ random_value(FilterKind kind)
 		case FILTER_F64:
 		case FILTER_BOUNDS:
 			return table_reals[below(TABLE_REALS)];
+		case FILTER_TAGS:
+			return below(2 * SET_WITH_MANY);
 		default:
 			return (double) below(5) - 2;
 	}
 }
 
-/* Write a value as a kind is stored; `to` has room for 16 bytes. */
+/* What a tag is known by: the last two are confused. */
+static uint32_t
+tag_number(uint32_t tag)
+{
+	return 0x10001 * (tag < TAGS - 1 ? tag : TAGS - 2);
+}
+
+static void
+store_set(uint32_t set, unsigned char *to)
+{
+	uint32_t	tags[TAGS + FILTER_TAGS_WHOLE];
+	uint32_t	count = 0;
+
+	for (uint32_t tag = 0; tag < TAGS; tag++)
+		if (set >> tag & 1)
+			tags[count++] = tag_number(tag);
+	for (uint32_t i = 0; set >= SET_WITH_MANY && i < FILTER_TAGS_WHOLE; i++)
+		tags[count++] = 1000 + i;
+	filter_tags(tags, count, false, to);
+}
+
+/* A number as a text; of long ones two are confused. */
+static void
+store_text(int64_t number, unsigned char *to)
+{
+	static const char *const texts[] = {"", "a", "texts of fifteen", "a longer text 1",
+										"a longer text, and 2"};
+
+	filter_text(texts[number + 2], strlen(texts[number + 2]), 1, to);
+}
+
+/* Write a value as a kind is stored; `to` has room for 32 bytes. */
 static void
 store(FilterKind kind, double value, unsigned char *to)
 {
@@ -43,7 +80,7 @@ store(FilterKind kind, double value, unsigned char *to)
 	double		bounds[2] = {isfinite(value) ? floor(value) : value,
 							 isfinite(value) ? ceil(value) : value};
 
-	memset(to, 0, 16);
+	memset(to, 0, filter_width(kind));
 	switch (kind)
 	{
 		case FILTER_U8:
@@ -61,6 +98,12 @@ store(FilterKind kind, double value, unsigned char *to)
 		case FILTER_BOUNDS:
 			memcpy(to, bounds, 16);
 			break;
+		case FILTER_TEXT:
+			store_text(number, to);
+			break;
+		case FILTER_TAGS:
+			store_set((uint32_t) number, to);
+			break;
 		default:
 			memcpy(to, &number, filter_width(kind));	/* of a machine with low bytes first */
 	}
@@ -73,8 +116,10 @@ constant_of(FilterKind kind, double value)
 	FilterValue made;
 
 	memset(&made, 0, sizeof(made));
-	if (kind == FILTER_BYTES16)
+	if (kind == FILTER_BYTES16 || kind == FILTER_TEXT)
 		store(kind, value, made.bytes);
+	else if (kind == FILTER_TAGS)
+		made.low = made.high = tag_number((uint32_t) value);
 	else if (kind == FILTER_BOUNDS)
 	{
 		made.low = filter_real(isfinite(value) ? floor(value) : value);
@@ -110,7 +155,7 @@ table_make_row(Table *table, uint32_t row)
 	memset(record, 0xA5, table->record_bytes);
 	for (uint32_t c = 0; c < table->columns; c++)
 	{
-		unsigned char stored[16];
+		unsigned char stored[32];
 
 		table->null[row][c] = below(5) == 0;
 		table->value[row][c] = random_value(table->kinds[c]);
@@ -133,6 +178,19 @@ table_make(Table *table)
 		table_make_row(table, r);
 }
 
+/* What can be asked of a column of a kind. */
+static FilterOp
+random_op(FilterKind kind)
+{
+	static const FilterOp of_texts[] = {FILTER_EQ, FILTER_NE, FILTER_IN};
+
+	if (kind == FILTER_TEXT)
+		return of_texts[below(3)];
+	if (kind == FILTER_TAGS)
+		return below(2) == 0 ? FILTER_ANY_TAG : FILTER_ALL_TAGS;
+	return (FilterOp) below(FILTER_IN + 1);
+}
+
 /* Add a step that needs no result before it. */
 static void
 add_leaf(const Table *table, Made *made)
@@ -145,13 +203,14 @@ add_leaf(const Table *table, Made *made)
 						  .value = made->nvalues};
 	kind = table->kinds[step->column];
 	made->depth++;
-	if (step->op > FILTER_IN)
+	if (!filter_has_values(step->op))
 		return;
-	step->count = step->op == FILTER_IN ? below(PROGRAM_LIST + 1) : 1;
+	step->op = (uint8_t) random_op(kind);
+	step->count = step->op >= FILTER_IN ? below(PROGRAM_LIST + 1) : 1;
 	step->has_null = step->op == FILTER_IN && below(4) == 0;
 	for (uint32_t i = 0; i < step->count; i++)
 	{
-		double		value = random_value(kind);
+		double		value = kind == FILTER_TAGS ? below(TAGS) : random_value(kind);
 
 		made->constants[made->nvalues] = value;
 		made->values[made->nvalues++] = constant_of(kind, value);
@@ -220,6 +279,15 @@ leaf_truth(const Table *table, const Made *made, const FilterStep *step, uint32_
 				if (order_of(value, made->constants[step->value + i]) == 0)
 					return IS_TRUE;
 			return step->has_null ? IS_NULL : IS_FALSE;
+		case FILTER_ANY_TAG:
+		case FILTER_ALL_TAGS:
+			if (null)
+				return IS_NULL;
+			for (uint32_t i = 0; i < step->count; i++)
+				if (((uint32_t) value >> (uint32_t) made->constants[step->value + i] & 1) ==
+					(step->op == FILTER_ANY_TAG))
+					return step->op == FILTER_ANY_TAG ? IS_TRUE : IS_FALSE;
+			return step->op == FILTER_ANY_TAG ? IS_FALSE : IS_TRUE;
 		default:
 			if (null)
 				return IS_NULL;

@@ -27,7 +27,7 @@ extern "C"
 }
 
 #define THREADS 256u
-#define VALUE_WORDS 4u /* of the widest value */
+#define VALUE_WORDS FILTER_TAG_WORDS /* of the widest value */
 
 /* Results that wait for a further step: bit d is that at depth d. */
 struct Stack
@@ -185,6 +185,18 @@ has_bytes(const FilterValue *values, uint32_t count, const uint32_t *words)
 	return false;
 }
 
+/* Whether a set may have one of a step's values, or all. */
+__device__ static bool
+has_tags(const FilterStep &step, const FilterValue *values, const uint32_t *words)
+{
+	bool all = step.op == FILTER_ALL_TAGS;
+	uint32_t i = 0;
+
+	while (i < step.count && filter_may_have(words, (uint32_t) values[i].low) == all)
+		i++;
+	return (i == step.count) == all;
+}
+
 /* A step that compares a column that is not NULL. */
 __device__ static void
 compare_column(const FilterView &view, const FilterStep &step, const uint32_t *record, bool *pass,
@@ -192,16 +204,25 @@ compare_column(const FilterView &view, const FilterStep &step, const uint32_t *r
 {
 	const FilterValue *values = view.values + step.value;
 	FilterKind kind = (FilterKind) view.kinds[step.column];
-	uint32_t words[VALUE_WORDS] = {0, 0, 0, 0};
+	uint32_t words[VALUE_WORDS] = {0};
 	int64_t low;
 	int64_t high;
 
 	load_value(record, view.offsets[step.column], view.widths[step.column], words);
-	if (kind == FILTER_BYTES16)
+	if (kind == FILTER_TAGS)
+	{
+		*pass = has_tags(step, values, words);
+		*fail = true;
+		return;
+	}
+	if (kind == FILTER_BYTES16 || kind == FILTER_TEXT)
 	{
 		*pass = step.op == FILTER_IN ? has_bytes(values, step.count, words)
 									 : relates(step.op, order_of_bytes(words, values), 0);
 		*fail = !*pass;
+		/* two texts of equal hashes may differ */
+		if (kind == FILTER_TEXT && (words[0] & 255) == FILTER_LONG_TEXT)
+			*(step.op == FILTER_NE ? pass : fail) = true;
 		return;
 	}
 	low = number_of(kind, words);

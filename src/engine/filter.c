@@ -11,6 +11,9 @@
 
 #define BLOCK	64				/* rows that are evaluated together */
 
+#define TEXT_PREFIX		7		/* bytes of a long text beside its hash */
+#define MANY_TAGS		(FILTER_TAGS_WHOLE + 1)
+
 /* The result of a step for a block of rows: a bit for each. */
 typedef struct FilterResult
 {
@@ -33,7 +36,8 @@ filter_width(FilterKind kind)
 {
 	static const uint8_t widths[FILTER_KINDS] = {
 		[FILTER_U8] = 1, [FILTER_I16] = 2, [FILTER_I32] = 4, [FILTER_I64] = 8, [FILTER_U32] = 4,
-		[FILTER_F32] = 4, [FILTER_F64] = 8, [FILTER_BYTES16] = 16, [FILTER_BOUNDS] = 16
+		[FILTER_F32] = 4, [FILTER_F64] = 8, [FILTER_BYTES16] = 16, [FILTER_BOUNDS] = 16,
+		[FILTER_TEXT] = 16, [FILTER_TAGS] = sizeof(uint32_t) * FILTER_TAG_WORDS
 	};
 
 	return (uint32_t) kind < FILTER_KINDS ? widths[kind] : 0;
@@ -79,6 +83,67 @@ filter_real(double value)
 	return filter_ordered(value);
 }
 
+/* ---- texts and sets ---- */
+
+/* Kinds whose values are 16 bytes that are compared as such. */
+static inline bool
+is_bytes(FilterKind kind)
+{
+	return kind == FILTER_BYTES16 || kind == FILTER_TEXT;
+}
+
+void
+filter_text(const char *text, size_t bytes, uint64_t hash, unsigned char to[16])
+{
+	memset(to, 0, 16);
+	if (bytes <= FILTER_TEXT_WHOLE)
+	{
+		to[0] = (unsigned char) bytes;
+		memcpy(to + 1, text, bytes);
+		return;
+	}
+	to[0] = FILTER_LONG_TEXT;
+	memcpy(to + 1, text, TEXT_PREFIX);
+	memcpy(to + 1 + TEXT_PREFIX, &hash, sizeof(hash));
+}
+
+static int
+compare_tags(const void *a, const void *b)
+{
+	uint32_t	x = *(const uint32_t *) a;
+	uint32_t	y = *(const uint32_t *) b;
+
+	return (x > y) - (x < y);
+}
+
+void
+filter_tags(uint32_t *tags, uint32_t count, bool has_null, unsigned char to[32])
+{
+	uint32_t	words[FILTER_TAG_WORDS] = {0};
+	uint32_t	kept = 0;
+
+	if (count > 1)
+		qsort(tags, count, sizeof(uint32_t), compare_tags);
+	for (uint32_t i = 0; i < count; i++)
+		if (kept == 0 || tags[kept - 1] != tags[i])
+			tags[kept++] = tags[i];
+	words[0] = (kept < MANY_TAGS ? kept : MANY_TAGS) | (has_null ? FILTER_NULL_TAG : 0);
+	for (uint32_t i = 0; i < kept; i++)
+	{
+		uint32_t	bits[2];
+
+		if (kept <= FILTER_TAGS_WHOLE)
+		{
+			words[1 + i] = tags[i];
+			continue;
+		}
+		filter_signature_bits(tags[i], bits);
+		for (int j = 0; j < 2; j++)
+			words[1 + bits[j] / 32] |= UINT32_C(1) << bits[j] % 32;
+	}
+	memcpy(to, words, sizeof(words));
+}
+
 /* ---- values ---- */
 
 /* The order of two values of 16 bytes. */
@@ -110,7 +175,7 @@ filter_sort(FilterKind kind, FilterValue *values, uint32_t count)
 {
 	if (count > 1)
 		qsort(values, count, sizeof(FilterValue),
-			  kind == FILTER_BYTES16 ? compare_bytes : compare_numbers);
+			  is_bytes(kind) ? compare_bytes : compare_numbers);
 	/*
 	 * Binary search needs upper bounds that rise, too. Wider ones leave a
 	 * condition open that would have had an answer, and no more.
@@ -321,6 +386,62 @@ find_bytes_in_list(const FilterBlock *block, const FilterStep *step)
 }
 
 /*
+ * Which texts are equal to what is so: of long ones only the hashes are.
+ */
+static FilterResult
+leave_hashes_open(const FilterBlock *block, uint32_t column, FilterResult equal)
+{
+	const char *at = column_start(block, column);
+
+	for (uint32_t i = 0; i < block->count; i++, at += block->rows->column[column].stride)
+		equal.fail |= (uint64_t) (*(const unsigned char *) at == FILTER_LONG_TEXT) << i;
+	return equal;
+}
+
+static FilterResult
+compare_texts(const FilterBlock *block, const FilterStep *step)
+{
+	const FilterValue *value = block->program->values + step->value;
+	FilterResult result;
+	int64_t		orders[BLOCK];
+
+	if (step->op == FILTER_IN)
+		return leave_hashes_open(block, step->column, find_bytes_in_list(block, step));
+	load_orders(block, step->column, value, orders);
+	result.pass = word_of(FILTER_EQ, orders, block->count, 0);
+	result.fail = ~result.pass;
+	result = leave_hashes_open(block, step->column, result);
+	return step->op == FILTER_EQ ? result : (FilterResult) {result.fail, result.pass};
+}
+
+/*
+ * Which sets have one of a step's values, or all. That they do is always left
+ * open. `x = ANY (set)` is NULL where x is not in a set with a NULL.
+ */
+static FilterResult
+find_in_sets(const FilterBlock *block, const FilterStep *step)
+{
+	const FilterValue *values = block->program->values + step->value;
+	const char *at = column_start(block, step->column);
+	FilterResult result = {0, UINT64_MAX};
+
+	for (uint32_t i = 0; i < block->count; i++, at += block->rows->column[step->column].stride)
+	{
+		bool		all = step->op == FILTER_ALL_TAGS;
+		uint32_t	words[FILTER_TAG_WORDS];
+		uint32_t	j = 0;
+
+		memcpy(words, at, sizeof(words));
+		while (j < step->count && filter_may_have(words, (uint32_t) values[j].low) == all)
+			j++;
+		result.pass |= (uint64_t) ((j == step->count) == all) << i;
+		if (block->mode == FILTER_SURELY && (words[0] & FILTER_NULL_TAG) != 0)
+			result.fail &= ~(UINT64_C(1) << i);
+	}
+	return result;
+}
+
+/*
  * A step that compares a column.
  */
 static FilterResult
@@ -332,6 +453,10 @@ compare_column(const FilterBlock *block, const FilterStep *step)
 	int64_t		high[BLOCK];
 	FilterResult result;
 
+	if (kind == FILTER_TAGS)
+		return find_in_sets(block, step);
+	if (kind == FILTER_TEXT)
+		return compare_texts(block, step);
 	if (kind == FILTER_BYTES16)
 	{
 		if (step->op == FILTER_IN)
@@ -451,10 +576,17 @@ static const char *
 column_fault(const FilterProgram *program, const FilterStep *step, const FilterKind *kinds,
 			 uint32_t columns)
 {
-	uint32_t	count = step->op == FILTER_IN ? step->count : step->op == FILTER_IS_NULL ? 0 : 1;
+	bool		of_sets = step->op == FILTER_ANY_TAG || step->op == FILTER_ALL_TAGS;
+	bool		of_texts = step->op == FILTER_EQ || step->op == FILTER_NE || step->op == FILTER_IN;
+	uint32_t	count = step->op == FILTER_IN || of_sets	? step->count
+						: step->op == FILTER_IS_NULL ? 0 : 1;
 
 	if (step->column >= columns || filter_width(kinds[step->column]) == 0)
 		return "a step is of a column that does not exist";
+	if (filter_has_values(step->op) &&
+		(of_sets != (kinds[step->column] == FILTER_TAGS) ||
+		 (kinds[step->column] == FILTER_TEXT && !of_texts)))
+		return "a step compares what its column does not have";
 	if (step->value > program->nvalues || count > program->nvalues - step->value)
 		return "a step has more values than the program";
 	return NULL;

@@ -18,6 +18,7 @@
 #define GPUANN_FILTER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define FILTER_MAX_COLUMNS	16
@@ -36,6 +37,8 @@ typedef enum FilterKind
 	FILTER_F64 = 7,
 	FILTER_BYTES16 = 8,			/* compared byte by byte */
 	FILTER_BOUNDS = 9,			/* two doubles that the value lies between, equal if it is one */
+	FILTER_TEXT = 10,			/* as filter_text() has it: equal or not */
+	FILTER_TAGS = 11,			/* a set, as filter_tags() has it */
 	FILTER_KINDS
 } FilterKind;
 
@@ -52,6 +55,8 @@ typedef enum FilterOp
 	FILTER_GE,
 	FILTER_GT,
 	FILTER_IN,					/* equal to one of its values, which are sorted */
+	FILTER_ANY_TAG,				/* a set that has one of its values, or ... */
+	FILTER_ALL_TAGS,			/* ... all of them */
 	FILTER_IS_NULL,
 	/* without a column */
 	FILTER_TRUE,
@@ -79,13 +84,23 @@ typedef struct FilterValue
 	};
 } FilterValue;
 
+#define FILTER_TEXT_WHOLE	15		/* bytes of a text that is stored whole */
+#define FILTER_TAGS_WHOLE	7		/* elements of a set that are stored one by one */
+
+/* Whether a step compares a column with values. */
+static inline bool
+filter_has_values(FilterOp op)
+{
+	return op <= FILTER_ALL_TAGS;
+}
+
 typedef struct FilterStep
 {
 	uint8_t		op;				/* FilterOp */
 	uint8_t		column;
 	bool		has_null;		/* FILTER_IN: so has the list */
 	uint32_t	value;			/* the first one, in the program's values */
-	uint32_t	count;			/* FILTER_IN: how many */
+	uint32_t	count;			/* FILTER_IN, FILTER_ANY_TAG, FILTER_ALL_TAGS: how many */
 } FilterStep;
 
 /* A program. Its arrays belong to whoever made it. */
@@ -137,6 +152,21 @@ typedef enum FilterMode
 
 /* A double as the number that it is compared as. */
 extern int64_t filter_real(double value);
+
+/*
+ * A text as it is stored and compared: with its length in front, or, if it is
+ * longer than FILTER_TEXT_WHOLE, its first bytes and a hash, by which two texts
+ * are surely different or left open.
+ */
+extern void filter_text(const char *text, size_t bytes, uint64_t hash, unsigned char to[16]);
+
+/*
+ * A set as it is stored, of numbers that elements have in common by chance
+ * only: one by one, or, of more than FILTER_TAGS_WHOLE, as a signature. So an
+ * element surely is not in it, or is left open. has_null: it has an element
+ * that is NULL, too. Sorts the numbers.
+ */
+extern void filter_tags(uint32_t *tags, uint32_t count, bool has_null, unsigned char to[32]);
 
 /* The values of a kind in order, for FILTER_IN. */
 extern void filter_sort(FilterKind kind, FilterValue *values, uint32_t count);

@@ -11,6 +11,8 @@
 #include <math.h>
 
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/date.h"
 #include "utils/lsyscache.h"
@@ -35,9 +37,29 @@ typedef struct InternedTable
 
 static InternedTable *interned_tables = NULL;
 
+/* Whether arrays with elements of a type are stored as sets of tags. */
+static bool
+is_tag_type(Oid type)
+{
+	switch (type)
+	{
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+		case TEXTOID:
+		case VARCHAROID:
+		case UUIDOID:
+			return true;
+		default:
+			return false;
+	}
+}
+
 FilterKind
 column_kind(Oid type)
 {
+	Oid			element;
+
 	/* Of what is no type getBaseType() says that it is damage. */
 	if (get_typtype(type) == TYPTYPE_DOMAIN)
 		type = getBaseType(type);
@@ -66,8 +88,16 @@ column_kind(Oid type)
 			return FILTER_BYTES16;
 		case NUMERICOID:
 			return FILTER_BOUNDS;
+		case TEXTOID:
+		case VARCHAROID:
+			return FILTER_TEXT;
 		default:
-			return type_is_enum(type) ? FILTER_U32 : FILTER_NO_KIND;
+			if (type_is_enum(type))
+				return FILTER_U32;
+			/* int2vector has elements, too, and is no array of them. */
+			element = get_element_type(type);
+			return is_tag_type(element) && get_array_type(element) == type ? FILTER_TAGS
+																		   : FILTER_NO_KIND;
 	}
 }
 
@@ -86,7 +116,8 @@ check_type(Oid type, const char *name)
 						format_type_extended(type, -1, FORMAT_TYPE_ALLOW_INVALID)),
 				 errhint("Columns of type boolean, \"char\", smallint, integer, bigint, oid, real, "
 						 "double precision, numeric, date, time, timestamp, timestamp with time "
-						 "zone, uuid and of enum types can be.")));
+						 "zone, uuid, text, character varying and of enum types can be, and arrays "
+						 "of smallint, integer, bigint, uuid, text and character varying.")));
 }
 
 static void
@@ -275,6 +306,76 @@ numeric_bounds(Datum value, double bounds[2])
 	bounds[1] = is_real ? nearest : nextafter(nearest, INFINITY);
 }
 
+void
+text_bytes(Datum value, unsigned char to[16])
+{
+	const text *detoasted = DatumGetTextPP(value);
+	const char *bytes = VARDATA_ANY(detoasted);
+	int			length = (int) VARSIZE_ANY_EXHDR(detoasted);
+
+	filter_text(bytes, (size_t) length,
+				length <= FILTER_TEXT_WHOLE
+					? 0
+					: hash_bytes_extended((const unsigned char *) bytes, length, 0),
+				to);
+}
+
+uint32
+tag_number(Oid type, Datum value)
+{
+	const text *detoasted;
+	int64		number;
+
+	switch (type)
+	{
+		case INT2OID:
+			return (uint32) DatumGetInt16(value);
+		case INT4OID:
+			return (uint32) DatumGetInt32(value);
+		case INT8OID:
+			number = DatumGetInt64(value);
+			return hash_bytes((const unsigned char *) &number, sizeof(number));
+		case UUIDOID:
+			return hash_bytes(DatumGetUUIDP(value)->data, UUID_LEN);
+		default:
+			detoasted = DatumGetTextPP(value);
+			return hash_bytes((const unsigned char *) VARDATA_ANY(detoasted),
+							  (int) VARSIZE_ANY_EXHDR(detoasted));
+	}
+}
+
+/*
+ * Write an array as a set.
+ */
+static void
+store_tags(Datum value, unsigned char *to)
+{
+	ArrayType  *array = DatumGetArrayTypeP(value);
+	Oid			type = ARR_ELEMTYPE(array);
+	bool		has_null = false;
+	uint32	   *tags;
+	uint32		count = 0;
+	int16		length;
+	bool		by_value;
+	char		align;
+	Datum	   *elements;
+	bool	   *nulls;
+	int			n;
+
+	get_typlenbyvalalign(type, &length, &by_value, &align);
+	deconstruct_array(array, type, length, by_value, align, &elements, &nulls, &n);
+	tags = palloc(sizeof(uint32) * (Size) Max(n, 1));
+	for (int i = 0; i < n; i++)
+	{
+		if (nulls[i])
+			has_null = true;
+		else
+			tags[count++] = tag_number(type, elements[i]);
+	}
+	filter_tags(tags, count, has_null, to);
+	pfree(tags);
+}
+
 /*
  * Write a value as its kind is stored.
  */
@@ -319,6 +420,12 @@ store_value(FilterKind kind, Datum value, char *to)
 		case FILTER_BOUNDS:
 			numeric_bounds(value, number.bounds);
 			break;
+		case FILTER_TEXT:
+			text_bytes(value, (unsigned char *) to);
+			return;
+		case FILTER_TAGS:
+			store_tags(value, (unsigned char *) to);
+			return;
 		default:
 			memcpy(to, DatumGetUUIDP(value)->data, UUID_LEN);
 			return;

@@ -110,4 +110,10 @@ extern void read_columns(Relation index, const IndexFormat *format, uint32 first
 /* Two doubles between which a numeric lies; equal if it is one. */
 extern void numeric_bounds(Datum value, double bounds[2]);
 
+/* A text, as filter_text() has it. */
+extern void text_bytes(Datum value, unsigned char to[16]);
+
+/* The number by which an element of this type is known in a set of tags. */
+extern uint32 tag_number(Oid type, Datum value);
+
 #endif							/* GPUANN_COLUMNS_H */

@@ -10,60 +10,21 @@
  */
 #include "postgres.h"
 
-#include "plan/index_filter.h"
+#include "plan/index_filter_private.h"
 
 #include "access/genam.h"
 #include "access/stratnum.h"
-#include "catalog/pg_enum.h"
+#include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
-#include "fmgr.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
 #include "page/columns.h"
-#include "utils/array.h"
-#include "utils/builtins.h"
-#include "utils/catcache.h"
-#include "utils/date.h"
 #include "utils/lsyscache.h"
-#include "utils/syscache.h"
-#include "utils/timestamp.h"
 #include "utils/typcache.h"
-#include "utils/uuid.h"
-
-/* A value of a step: known when a scan begins. */
-typedef struct LateValue
-{
-	uint32		step;
-	Expr	   *expression;
-	ExprState  *state;
-	Oid			type;			/* of the value, or of an array's elements */
-	bool		is_array;
-	Oid			column;			/* type of the column */
-	FilterKind	kind;
-	Oid			function;		/* enums have an order of their own: the operator's */
-} LateValue;
-
-struct IndexFilter
-{
-	/* what the columns are */
-	const PlannerInfo *root;	/* NULL: in the executor */
-	Index		relid;
-	uint32		columns;
-	AttrNumber	attnos[FILTER_MAX_COLUMNS];
-	FilterKind	kinds[FILTER_MAX_COLUMNS];	/* as they are stored */
-
-	uint32		alternatives;	/* ORs and NOTs around what is being compiled */
-
-	/* the program, but for its values */
-	FilterStep *steps;
-	uint32		nsteps;
-	uint32		room;
-	List	   *values;			/* LateValues, in the order of their steps */
-};
 
 /* What a compiled expression can exclude: rows that pass it, rows that fail. */
 typedef struct Excludes
@@ -125,20 +86,33 @@ add_test(IndexFilter *filter, FilterOp op, int column)
 /* ---- columns and values ---- */
 
 /*
- * The column that an expression is, as a value of *type, its own or that below
- * a domain; -1: it is none, or is not stored as values of that type are.
+ * The type as which values of a type are compared: that below a domain, and
+ * text for character varying.
+ */
+static Oid
+compared_type(Oid type)
+{
+	type = getBaseType(type);
+	if (type == VARCHAROID)
+		return TEXTOID;
+	return type == VARCHARARRAYOID ? TEXTARRAYOID : type;
+}
+
+/*
+ * The column that an expression is, as a value of *type, its own as it is
+ * compared; -1: it is none, or is not stored as values of that type are.
  */
 static int
 column_of(const IndexFilter *filter, Node *node, Oid *type)
 {
 	const Var  *var;
 
-	*type = getBaseType(exprType(node));
+	*type = compared_type(exprType(node));
 	while (IsA(node, RelabelType))
 		node = (Node *) ((RelabelType *) node)->arg;
 	var = (const Var *) node;
 	if (!IsA(node, Var) || (Index) var->varno != filter->relid || var->varlevelsup != 0 ||
-		getBaseType(var->vartype) != *type)
+		compared_type(var->vartype) != *type)
 		return -1;
 	for (uint32 i = 0; i < filter->columns; i++)
 		if (filter->attnos[i] == var->varattno)
@@ -244,20 +218,19 @@ comparison_of(Oid operator, Oid type, FilterOp *op)
 }
 
 /*
- * Compile the comparison of a column with a value, or with those of an array.
+ * Add a step that compares a column, or its elements, of this type, with a
+ * value, or with those of an array.
  */
 static Excludes
-compile_comparison(IndexFilter *filter, int column, Oid column_type, Oid operator, Node *value,
-				   bool is_array)
+add_comparison(IndexFilter *filter, FilterOp op, int column, Oid column_type, Node *value,
+			   bool is_array, Oid function)
 {
-	Oid			type = getBaseType(exprType(value));
+	Oid			type = compared_type(exprType(value));
 	LateValue  *late;
-	FilterOp	op;
 
 	if (is_array && OidIsValid(get_element_type(type)))
-		type = getBaseType(get_element_type(type));
-	if (!is_fixed(filter, value) || !is_comparable(column_type, type, is_array) ||
-		!comparison_of(operator, column_type, &op))
+		type = compared_type(get_element_type(type));
+	if (!is_fixed(filter, value) || !is_comparable(column_type, type, is_array))
 		return add_open(filter);
 	late = palloc0(sizeof(LateValue));
 	late->step = filter->nsteps;
@@ -266,10 +239,50 @@ compile_comparison(IndexFilter *filter, int column, Oid column_type, Oid operato
 	late->is_array = is_array;
 	late->column = column_type;
 	late->kind = filter->kinds[column];
-	if (type_is_enum(column_type))
-		late->function = get_opcode(operator);
+	late->function = function;
 	filter->values = lappend(filter->values, late);
-	return add_test(filter, is_array ? FILTER_IN : op, column);
+	return add_test(filter, op, column);
+}
+
+/*
+ * Whether equal values of a type are equal byte by byte under a collation, as
+ * texts are stored and compared.
+ */
+static bool
+is_bytewise(Oid collation)
+{
+	return !OidIsValid(collation) || get_collation_isdeterministic(collation);
+}
+
+/*
+ * Compile the comparison of a column with a value, or with those of an array.
+ */
+static Excludes
+compile_comparison(IndexFilter *filter, int column, Oid column_type, Oid operator, Oid collation,
+				   Node *value, bool is_array)
+{
+	bool		is_text = filter->kinds[column] == FILTER_TEXT;
+	FilterOp	op;
+
+	if (filter->kinds[column] == FILTER_TAGS || !comparison_of(operator, column_type, &op) ||
+		(is_text && ((op != FILTER_EQ && op != FILTER_NE) || !is_bytewise(collation))))
+		return add_open(filter);
+	return add_comparison(filter, is_array ? FILTER_IN : op, column, column_type, value, is_array,
+						  type_is_enum(column_type) ? get_opcode(operator) : InvalidOid);
+}
+
+/*
+ * Compile && and @> of a set and an array.
+ */
+static Excludes
+compile_sets(IndexFilter *filter, int column, Oid type, Oid operator, Oid collation, Node *value)
+{
+	if ((operator != OID_ARRAY_OVERLAP_OP && operator != OID_ARRAY_CONTAINS_OP) ||
+		!is_bytewise(collation))
+		return add_open(filter);
+	return add_comparison(filter,
+						  operator == OID_ARRAY_OVERLAP_OP ? FILTER_ANY_TAG : FILTER_ALL_TAGS,
+						  column, compared_type(get_element_type(type)), value, true, InvalidOid);
 }
 
 /* ---- expressions ---- */
@@ -280,6 +293,7 @@ compile_operator(IndexFilter *filter, const OpExpr *expression)
 	Node	   *left;
 	Node	   *right;
 	Oid			type;
+	Oid			operator = expression->opno;
 	int			column;
 
 	if (list_length(expression->args) != 2)
@@ -287,13 +301,34 @@ compile_operator(IndexFilter *filter, const OpExpr *expression)
 	left = linitial(expression->args);
 	right = lsecond(expression->args);
 	column = column_of(filter, left, &type);
-	if (column >= 0)
-		return compile_comparison(filter, column, type, expression->opno, right, false);
-	column = column_of(filter, right, &type);
-	if (column >= 0)
-		return compile_comparison(filter, column, type, get_commutator(expression->opno), left,
-								  false);
-	return add_open(filter);
+	if (column < 0)
+	{
+		column = column_of(filter, right, &type);
+		right = left;
+		operator = get_commutator(operator);
+	}
+	if (column < 0)
+		return add_open(filter);
+	if (filter->kinds[column] == FILTER_TAGS)
+		return compile_sets(filter, column, type, operator, expression->inputcollid, right);
+	return compile_comparison(filter, column, type, operator, expression->inputcollid, right,
+							  false);
+}
+
+/*
+ * Compile value = ANY (set).
+ */
+static Excludes
+compile_element(IndexFilter *filter, int column, Oid type, const ScalarArrayOpExpr *expression)
+{
+	Node	   *value = linitial(expression->args);
+	Oid			element = compared_type(get_element_type(type));
+	FilterOp	op;
+
+	if (!expression->useOr || !comparison_of(expression->opno, element, &op) || op != FILTER_EQ ||
+		!is_bytewise(expression->inputcollid) || compared_type(exprType(value)) != element)
+		return add_open(filter);
+	return add_comparison(filter, FILTER_ANY_TAG, column, element, value, false, InvalidOid);
 }
 
 /*
@@ -303,15 +338,18 @@ static Excludes
 compile_array(IndexFilter *filter, const ScalarArrayOpExpr *expression)
 {
 	Oid			type;
-	int			column = column_of(filter, linitial(expression->args), &type);
+	int			column = column_of(filter, lsecond(expression->args), &type);
 	FilterOp	op;
 	Excludes	in;
 
+	if (column >= 0 && filter->kinds[column] == FILTER_TAGS)
+		return compile_element(filter, column, type, expression);
+	column = column_of(filter, linitial(expression->args), &type);
 	if (column < 0 || !comparison_of(expression->opno, type, &op) ||
 		op != (expression->useOr ? FILTER_EQ : FILTER_NE))
 		return add_open(filter);
-	in = compile_comparison(filter, column, type, expression->opno, lsecond(expression->args),
-							true);
+	in = compile_comparison(filter, column, type, expression->opno, expression->inputcollid,
+							lsecond(expression->args), true);
 	return expression->useOr ? in : add_not(filter, in);
 }
 
@@ -469,7 +507,7 @@ is_program(const IndexFilter *filter)
 	/* Its values are not known yet. */
 	memcpy(steps, filter->steps, sizeof(FilterStep) * filter->nsteps);
 	for (uint32 i = 0; i < filter->nsteps; i++)
-		if (steps[i].op <= FILTER_IN)
+		if (filter_has_values(steps[i].op))
 			steps[i].op = FILTER_IS_NULL;
 	program.steps = steps;
 	fault = filter_fault(&program, filter->kinds, filter->columns) != NULL;
@@ -545,251 +583,4 @@ index_filter_begin(List *clauses, Relation index, Index relid, PlanState *state)
 		late->state = ExecInitExpr(late->expression, state);
 	}
 	return filter;
-}
-
-/*
- * A timestamp that a conversion has given. What is beyond all timestamps is not
- * infinite.
- */
-static int64
-timestamp_within(Timestamp value, int overflow)
-{
-	if (overflow == 0)
-		return value;
-	return overflow > 0 ? DT_NOEND - 1 : DT_NOBEGIN + 1;
-}
-
-/*
- * A value as a column of its type or another is compared with it.
- */
-static void
-convert(const LateValue *late, Datum value, FilterValue *to)
-{
-	int			overflow = 0;
-	double		bounds[2];
-
-	*to = (FilterValue) {0};
-	switch (late->type)
-	{
-		case BOOLOID:
-			to->low = DatumGetBool(value);
-			break;
-		case CHAROID:
-			to->low = DatumGetUInt8(value);
-			break;
-		case INT2OID:
-			to->low = DatumGetInt16(value);
-			break;
-		case INT4OID:
-			to->low = DatumGetInt32(value);
-			break;
-		case DATEOID:
-			to->low = DatumGetDateADT(value);
-			if (late->column == TIMESTAMPOID)
-				to->low = date2timestamp_opt_overflow(DatumGetDateADT(value), &overflow);
-			else if (late->column == TIMESTAMPTZOID)
-				to->low = date2timestamptz_opt_overflow(DatumGetDateADT(value), &overflow);
-			to->low = timestamp_within(to->low, overflow);
-			break;
-		case TIMESTAMPOID:
-			to->low = DatumGetTimestamp(value);
-			if (late->column == TIMESTAMPTZOID)
-				to->low = timestamp2timestamptz_opt_overflow(DatumGetTimestamp(value), &overflow);
-			to->low = timestamp_within(to->low, overflow);
-			break;
-		case INT8OID:
-		case TIMEOID:
-		case TIMESTAMPTZOID:
-			to->low = DatumGetInt64(value);
-			break;
-		case FLOAT4OID:
-			to->low = filter_real(DatumGetFloat4(value));
-			break;
-		case FLOAT8OID:
-			to->low = filter_real(DatumGetFloat8(value));
-			break;
-		case UUIDOID:
-			memcpy(to->bytes, DatumGetUUIDP(value)->data, UUID_LEN);
-			return;
-		case NUMERICOID:
-			numeric_bounds(value, bounds);
-			to->low = filter_real(bounds[0]);
-			to->high = filter_real(bounds[1]);
-			return;
-		default:				/* oid, enums */
-			to->low = DatumGetUInt32(value);
-	}
-	to->high = to->low;
-}
-
-/*
- * A comparison of a date, as PostgreSQL makes it with the beginning of its day,
- * with a timestamp: with the date of that. False: no such comparison says the
- * same.
- */
-static bool
-convert_to_date(const LateValue *late, Datum value, FilterStep *step, FilterValue *to)
-{
-	bool		zoned = late->type == TIMESTAMPTZOID;
-	Timestamp	time = DatumGetTimestamp(value);
-	int			overflow = 0;
-	DateADT		date;
-	Timestamp	begin;
-
-	if (TIMESTAMP_NOT_FINITE(time))
-	{
-		to->low = to->high = TIMESTAMP_IS_NOEND(time) ? DATEVAL_NOEND : DATEVAL_NOBEGIN;
-		return true;
-	}
-	date = DatumGetDateADT(DirectFunctionCall1(zoned ? timestamptz_date : timestamp_date, value));
-	begin = zoned ? date2timestamptz_opt_overflow(date, &overflow)
-				  : date2timestamp_opt_overflow(date, &overflow);
-	/* A day may begin later, where clocks are put forward at midnight. */
-	if (overflow != 0 || begin > time)
-		return false;
-	to->low = to->high = date;
-	if (begin == time)
-		return true;
-	if (step->op == FILTER_LT)
-		step->op = FILTER_LE;
-	else if (step->op == FILTER_GE)
-		step->op = FILTER_GT;
-	else if (step->op == FILTER_EQ || step->op == FILTER_NE)
-		to->low = to->high = PG_INT64_MAX;	/* no date's */
-	return true;
-}
-
-/* A program that is being bound. */
-typedef struct Binding
-{
-	const IndexFilter *filter;
-	FilterStep *steps;
-	FilterValue *values;
-	uint32		nvalues;
-	uint32		room;
-} Binding;
-
-static FilterValue *
-add_value(Binding *binding)
-{
-	if (binding->nvalues == binding->room)
-	{
-		binding->room = Max(binding->room * 2, 16);
-		binding->values =
-			binding->values == NULL
-				? palloc_extended(sizeof(FilterValue) * (Size) binding->room, MCXT_ALLOC_HUGE)
-				: repalloc_huge(binding->values, sizeof(FilterValue) * (Size) binding->room);
-	}
-	return &binding->values[binding->nvalues++];
-}
-
-/*
- * Bind an array: its elements, sorted.
- */
-static void
-bind_array(Binding *binding, const LateValue *late, Datum value)
-{
-	FilterStep *step = &binding->steps[late->step];
-	ArrayType  *array = DatumGetArrayTypeP(value);
-	int16		length;
-	bool		by_value;
-	char		align;
-	Datum	   *elements;
-	bool	   *nulls;
-	int			count;
-
-	get_typlenbyvalalign(ARR_ELEMTYPE(array), &length, &by_value, &align);
-	deconstruct_array(array, ARR_ELEMTYPE(array), length, by_value, align, &elements, &nulls,
-					  &count);
-	step->value = binding->nvalues;
-	for (int i = 0; i < count; i++)
-	{
-		if (nulls[i])
-			step->has_null = true;
-		else
-			convert(late, elements[i], add_value(binding));
-	}
-	step->count = binding->nvalues - step->value;
-	/* Of no elements none is equal to NULL either. */
-	if (count == 0)
-		step->op = FILTER_FALSE;
-	else if (step->count > 0)
-		filter_sort(late->kind, binding->values + step->value, step->count);
-}
-
-/*
- * Bind a comparison with a value of an enum: the values of the enum that stand
- * in this relation to it, by PostgreSQL's own operator.
- */
-static void
-bind_enum(Binding *binding, const LateValue *late, Datum value)
-{
-	FilterStep *step = &binding->steps[late->step];
-	CatCList   *members =
-		SearchSysCacheList1(ENUMTYPOIDNAME, ObjectIdGetDatum(late->column));
-	FmgrInfo	compare;
-
-	fmgr_info(late->function, &compare);
-	step->value = binding->nvalues;
-	for (int i = 0; i < members->n_members; i++)
-	{
-		Oid			member = ((Form_pg_enum) GETSTRUCT(&members->members[i]->tuple))->oid;
-
-		if (!DatumGetBool(FunctionCall2(&compare, ObjectIdGetDatum(member), value)))
-			continue;
-		*add_value(binding) = (FilterValue) {{{member, member}}};
-	}
-	ReleaseCatCacheList(members);
-	step->op = FILTER_IN;
-	step->count = binding->nvalues - step->value;
-	if (step->count > 0)
-		filter_sort(late->kind, binding->values + step->value, step->count);
-}
-
-/*
- * Bind a value.
- */
-static void
-bind_value(Binding *binding, const LateValue *late, ExprContext *context)
-{
-	FilterStep *step = &binding->steps[late->step];
-	bool		isnull;
-	Datum		value = ExecEvalExpr(late->state, context, &isnull);
-	FilterValue converted;
-
-	/* Operators of btree families are strict. */
-	if (isnull)
-		step->op = FILTER_NULL;
-	else if (late->is_array)
-		bind_array(binding, late, value);
-	else if (OidIsValid(late->function) && step->op != FILTER_EQ && step->op != FILTER_NE)
-		bind_enum(binding, late, value);
-	else if (late->column != DATEOID || late->type == DATEOID)
-	{
-		step->value = binding->nvalues;
-		convert(late, value, add_value(binding));
-	}
-	else if (convert_to_date(late, value, step, &converted))
-	{
-		step->value = binding->nvalues;
-		*add_value(binding) = converted;
-	}
-	else
-		step->op = FILTER_OPEN;
-}
-
-const FilterProgram *
-index_filter_bind(const IndexFilter *filter, ExprContext *context)
-{
-	Binding		binding = {.filter = filter};
-	FilterProgram *program = palloc(sizeof(FilterProgram));
-	ListCell   *cell;
-
-	binding.steps = palloc(sizeof(FilterStep) * filter->nsteps);
-	memcpy(binding.steps, filter->steps, sizeof(FilterStep) * filter->nsteps);
-	foreach(cell, filter->values)
-		bind_value(&binding, lfirst(cell), context);
-	*program = (FilterProgram) {.steps = binding.steps, .values = binding.values,
-								.nsteps = filter->nsteps, .nvalues = binding.nvalues};
-	return filter_fault(program, filter->kinds, filter->columns) == NULL ? program : NULL;
 }

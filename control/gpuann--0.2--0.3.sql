@@ -14,3 +14,14 @@ CREATE FUNCTION gpuann_estimate(rows bigint, dims integer, type regtype, options
 
 COMMENT ON FUNCTION gpuann_estimate(bigint, integer, regtype, text[], text, regtype[]) IS
 	'what a gpuann index would take: bytes in the file, in a mirror, of maintenance_work_mem to build it in memory; seconds to build it';
+
+-- What gpuann_recall measures, used: the option with which an index reaches a recall.
+
+CREATE FUNCTION gpuann_tune(index regclass, recall float8 DEFAULT 0.95, k integer DEFAULT 10, samples integer DEFAULT 100, apply boolean DEFAULT true,
+	OUT option text, OUT value_before integer, OUT recall_before float8, OUT time_before float8,
+	OUT value integer, OUT recall_after float8, OUT time_after float8, OUT exact_time float8,
+	OUT samples_asked integer, OUT server_share float8, OUT reached boolean, OUT applied boolean)
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gpuann_tune(regclass, float8, integer, integer, boolean) IS
+	'set ef_search or probes of a gpuann index to the least value that reaches a recall; recall and milliseconds a query before and after';

@@ -25,3 +25,23 @@ CREATE FUNCTION gpuann_tune(index regclass, recall float8 DEFAULT 0.95, k intege
 
 COMMENT ON FUNCTION gpuann_tune(regclass, float8, integer, integer, boolean) IS
 	'set ef_search or probes of a gpuann index to the least value that reaches a recall; recall and milliseconds a query before and after';
+
+-- How long scans took, as percentiles of each index and path.
+
+CREATE FUNCTION gpuann_stat_latency(OUT indexrelid oid, OUT relfilenode oid, OUT path text, OUT scans bigint, OUT p50 float8, OUT p95 float8, OUT p99 float8)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpuann_stat_latency() IS 'what pg_stat_gpuann_latency shows, without names';
+
+CREATE VIEW pg_stat_gpuann_latency AS
+	SELECT i.indrelid AS relid, s.indexrelid, n.nspname AS schemaname, t.relname, c.relname AS indexrelname, s.path, s.scans, s.p50, s.p95, s.p99
+	FROM gpuann_stat_latency() s
+		JOIN pg_class c ON c.oid = s.indexrelid AND pg_catalog.pg_relation_filenode(c.oid::regclass) = s.relfilenode
+		JOIN pg_index i ON i.indexrelid = c.oid
+		JOIN pg_class t ON t.oid = i.indrelid
+		JOIN pg_namespace n ON n.oid = t.relnamespace;
+
+COMMENT ON VIEW pg_stat_gpuann_latency IS 'per index and path: milliseconds until the first row, as percentiles of scans';
+
+GRANT SELECT ON pg_stat_gpuann_latency TO PUBLIC;

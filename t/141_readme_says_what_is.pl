@@ -135,7 +135,7 @@ my %functions = map { my ($name) = $_->[0] =~ /^(\w+)/; $name => $_->[0] } table
 my @members = rows(q{
 	SELECT DISTINCT proname FROM pg_proc JOIN pg_depend ON objid = pg_proc.oid AND classid = 'pg_proc'::regclass AND deptype = 'e'
 		JOIN pg_extension e ON e.oid = refobjid AND extname = 'gpuann'
-		WHERE prorettype NOT IN ('internal'::regtype, 'index_am_handler'::regtype) AND proname <> 'gpuann_stat_indexes'
+		WHERE prorettype NOT IN ('internal'::regtype, 'index_am_handler'::regtype) AND proname NOT IN ('gpuann_stat_indexes', 'gpuann_stat_latency')
 	UNION SELECT relname FROM pg_class JOIN pg_depend ON objid = pg_class.oid AND classid = 'pg_class'::regclass AND deptype = 'e'
 		JOIN pg_extension e ON e.oid = refobjid AND extname = 'gpuann'});
 is(join(' ', sort keys %functions), join(' ', sort @members), 'every function and view is in the table');
@@ -155,7 +155,7 @@ foreach my $name (sort grep { $functions{$_} =~ /\((?!\[)/ } keys %functions)
 my %columns = map { my ($owner, @rest) = split /;/; $owner => \@rest } rows(q{
 	SELECT proname || ';' || string_agg(proargnames[i] || ' ' || format_type(proallargtypes[i], NULL), ';' ORDER BY i)
 		FROM pg_proc, generate_series(1, 100) i WHERE proargmodes[i] = 'o' AND proname LIKE 'gpuann\_%'
-			AND proname NOT IN ('gpuann_stat_indexes', 'gpuann_server_status')
+			AND proname NOT IN ('gpuann_stat_indexes', 'gpuann_stat_latency', 'gpuann_server_status')
 			AND pronargs = (SELECT min(pronargs) FROM pg_proc o WHERE o.proname = pg_proc.proname) GROUP BY proname
 	UNION ALL SELECT relname || ';' || string_agg(attname || ' ' || format_type(atttypid, atttypmod), ';' ORDER BY attnum)
 		FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid WHERE attnum > 0 AND relkind = 'v' AND relname LIKE '%gpuann%'

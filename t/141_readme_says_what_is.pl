@@ -1,4 +1,4 @@
-# README.md and docs/reference.md tell the truth: their tables of settings, options, operator classes, functions, views and
+# docs/reference.md tells the truth: its tables of settings, options, operator classes, functions, views and
 # columns are complete and name the defaults, ranges and types that PostgreSQL knows.
 
 use strict;
@@ -11,7 +11,6 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $top = "$FindBin::RealBin/..";
-my $readme = PostgreSQL::Test::Utils::slurp_file("$top/README.md");
 my $reference = PostgreSQL::Test::Utils::slurp_file("$top/docs/reference.md");
 my $node = new_node('readme', preload => 'gpuann', conf => ['gpuann.engine = cpu']);
 
@@ -110,7 +109,7 @@ foreach my $option (@options)
 }
 
 # Operator classes, each under its operator; and how many dimensions they take.
-my @classes = table_after('Operator classes are named', $readme);
+my @classes = table_after('Operator classes are named');
 my %classes = map { ($_ => 1) } map { @$_[ 1 .. 6 ] } @classes;
 delete $classes{''};
 is(join(' ', sort keys %classes), join(' ', sort { $a cmp $b } rows(q{SELECT opcname FROM pg_opclass JOIN pg_am ON pg_am.oid = opcmethod

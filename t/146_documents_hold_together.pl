@@ -130,6 +130,12 @@ foreach my $file ("$top/README.md", glob("$top/docs/*.md"))
 	my @escaped = map { /\A(.*)/ } $text =~ s/^```.*?^```$//gmsr =~ /\n\n(?<!-->\n\n) {4}((?:SELECT|CREATE|ALTER|INSERT|SET|DROP|WITH)\b[^\n]*)/g;
 	is(join("\n", @escaped), '', "$name: no SQL stands outside of a block that is run");
 }
+# The quick start prints what README.md shows.
+my ($quick, $shown) = slurp_file("$top/README.md") =~ /^## Quick start.*?^```sql\n(.*?)^```\n+```\n(.*?)^```$/ms;
+$node->safe_psql('postgres', 'CREATE DATABASE quick');
+my (undef, $printed) = $node->psql('quick', $quick // '');
+is($printed, ($shown // 'nothing') =~ s/\n\n/\n/r =~ s/\n\z//r, 'the quick start prints what README.md shows');
+
 cmp_ok($pieces, '>=', 5, "there is SQL, $pieces pieces; $marked are for other systems");
 $node->stop;
 

@@ -54,6 +54,28 @@ is(figure($node, 'mirror_lag'), 0, 'and the mirror lacks none');
 $node->safe_psql('postgres', "SELECT gpuann_evict('items_v')");
 is(counts(), '460 0 0', 'without a mirror the index has its rows');
 
+# How long scans took: one that a user asked for counts once, by its path, until its first row was there.
+sub latencies
+{
+	return $node->safe_psql('postgres', "SELECT string_agg(concat_ws(' ', path, scans, $_[0]), '; ' ORDER BY path)
+		FROM pg_stat_gpuann_latency WHERE indexrelname = 'items_v'");
+}
+
+ok(await_mirror($node), 'the mirror is there again');
+$node->safe_psql('postgres', "SELECT gpuann_stat_reset()");
+$node->safe_psql('postgres', "SET enable_seqscan = off; SELECT id FROM items ORDER BY v <-> vec($_, $dims) LIMIT 3") foreach 1 .. 3;
+$node->safe_psql('postgres', "SET enable_seqscan = off; SET gpuann.server = off; SELECT id FROM items ORDER BY v <-> vec(1, $dims) LIMIT 3;
+	SET gpuann.plan_node = off; SELECT id FROM items ORDER BY v <-> vec(2, $dims) LIMIT 3");
+$node->safe_psql('postgres', "SELECT gpuann_recall('items_v', 5, 5)");
+is(latencies('p50 > 0 AND p50 <= p95 AND p95 <= p99'), 'pages 2 t; server 3 t', 'scans are timed by their path, those of gpuann_recall are not');
+$node->safe_psql('postgres', "SET enable_seqscan = off; SET gpuann.server = off;
+	SELECT id FROM items WHERE pg_sleep(0.1) IS NOT NULL ORDER BY v <-> vec(1, $dims) LIMIT 1");
+is(latencies("path <> 'pages' OR p99 >= 90"), 'pages 3 t; server 3 t', 'what the filter takes counts');
+$node->safe_psql('postgres', 'REINDEX INDEX items_v');
+is(latencies('true'), 'pages 3 t; server 3 t', 'an index that is built again keeps them');
+$node->safe_psql('postgres', "SELECT gpuann_stat_reset('items_v')");
+is(latencies('true'), '', 'they are reset with the counters');
+
 # An index that cannot be read now.
 my $other = PgSession->new($node);
 $other->rows('BEGIN; LOCK TABLE items IN ACCESS EXCLUSIVE MODE; ALTER INDEX items_v SET (ef_search = 41)');

@@ -1,5 +1,5 @@
-# What monitoring/ offers works: each query for postgres_exporter runs as an ordinary role, with and without a server, and gives the columns
-# that its file names; and the dashboard and the alerts use metrics and labels that these queries export, counters as counters.
+# What monitoring/ offers works: each query runs as an ordinary role, with and without a server, and gives the columns that its file names;
+# sql_exporter and postgres_exporter are told to export the same; and the dashboard and the alerts use metrics and labels that these queries export, counters as counters.
 
 use strict;
 use warnings FATAL => 'all';
@@ -47,6 +47,39 @@ foreach my $namespace (sort keys %$queries)
 is(join("\n", @wrong), '', 'metrics are named and described as Prometheus wants');
 cmp_ok(scalar keys %kind, '>=', 30, 'there are metrics');
 
+# ---- the collectors of sql_exporter ----
+
+my $collector = CPAN::Meta::YAML->read_string(slurp_file("$top/monitoring/gpuann.collector.yml"))->[0];
+my $recall = CPAN::Meta::YAML->read_string(slurp_file("$top/monitoring/gpuann_recall.collector.yml"))->[0];
+
+# What a collector exports: a line for each metric, with its kind, labels, text, column and query.
+sub exported
+{
+	my %queries = map { $_->{query_name} => $_->{query} } @{ $_[0]->{queries} };
+
+	return sort map {
+		join('; ', $_->{metric_name}, $_->{type}, join(' ', @{ $_->{key_labels} // [] }), $_->{help}, join(' ', @{ $_->{values} }), $queries{ $_->{query_ref} } // 'no query')
+	} @{ $_[0]->{metrics} };
+}
+
+my @same;
+foreach my $namespace (sort keys %$queries)
+{
+	my @metrics = @{ $queries->{$namespace}{metrics} };
+	my $labels = join(' ', map { my ($name) = keys %$_; $_->{$name}{usage} eq 'LABEL' ? $name : () } @metrics);
+
+	foreach my $metric (@metrics)
+	{
+		my ($name) = keys %$metric;
+
+		push @same, join('; ', "${namespace}_$name", lc $metric->{$name}{usage}, $labels, $metric->{$name}{description}, $name, $queries->{$namespace}{query})
+			if $metric->{$name}{usage} ne 'LABEL';
+	}
+}
+is(join("\n", exported($collector)), join("\n", sort @same), 'sql_exporter exports what postgres_exporter does');
+is(join(' ', map { $_->{collector_name} } $collector, $recall), 'gpuann gpuann_recall', 'the collectors are called as their files');
+is($recall->{min_interval}, '1h', 'recall is sampled once an hour at most');
+
 # ---- the queries, on clusters ----
 
 # Run each as an ordinary role. Every column has a value, but for labels that are empty now; no two rows have the same labels.
@@ -89,10 +122,15 @@ make_data($node, 300, 8);
 $node->safe_psql('postgres', 'CREATE TABLE others AS SELECT * FROM items; CREATE INDEX others_v ON others USING gpuann (v vector_l2_ops)');
 ok(await_mirror($node), 'a mirror is there');
 ok(await_mirror($node, 'others_v'), 'and another');
-queries_run($node, 'served', gpuann_server => 1, gpuann_server_state => 1, gpuann_index => 2, gpuann_fallback => 2, gpuann_rows => 2, gpuann_mirror => 2);
+$node->safe_psql('postgres', 'SET enable_seqscan = off; SELECT id FROM items ORDER BY v <-> (SELECT v FROM items LIMIT 1) LIMIT 1; SET gpuann.server = off;
+	SELECT id FROM items ORDER BY v <-> (SELECT v FROM items LIMIT 1) LIMIT 1');
+queries_run($node, 'served', gpuann_latency => 2, gpuann_server => 1, gpuann_server_state => 1, gpuann_index => 2, gpuann_fallback => 2, gpuann_rows => 2, gpuann_mirror => 2);
 is($node->safe_psql('postgres', "SELECT string_agg(DISTINCT reason, ' ' ORDER BY reason) FROM ($queries->{gpuann_fallback}{query}) f"),
 	$node->safe_psql('postgres', "SELECT string_agg(substr(attname, 10), ' ' ORDER BY attname) FROM pg_attribute
 		WHERE attrelid = 'pg_stat_gpuann'::regclass AND attname LIKE 'fallback\\_%'"), 'every reason for a fallback is exported');
+$node->safe_psql('postgres', 'CREATE ROLE sampler IN ROLE pg_read_all_data');
+is($node->safe_psql('postgres', "SET ROLE sampler; SELECT count(*), bool_and(ratio BETWEEN 0.5 AND 1 AND seconds > 0) FROM ($recall->{queries}[0]{query}) r"), '2|t',
+	'recall is sampled by a role that may read');
 is($node->safe_psql('postgres', "SELECT sum(scans_total) = (SELECT sum(scans) FROM pg_stat_gpuann), count(*) FROM ($queries->{gpuann_index}{query}) i"), 't|2',
 	'scans are those of the view');
 $node->append_conf('postgresql.conf', "gpuann.engine_library = '/nonexistent'\ngpuann.engine = 'cuda'");

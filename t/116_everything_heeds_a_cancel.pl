@@ -61,6 +61,7 @@ heeds('pending rows', "$nearest LIMIT 10");
 cancelled('check', "SELECT gpuann_check('items_v', true) FROM generate_series(1, 10000)");
 cancelled('drained scan', "SELECT count(*) FROM generate_series(1, 10000) g, LATERAL (SELECT id FROM items ORDER BY v <-> vec(g, $dims)) s");
 cancelled('recall', "SELECT gpuann_recall('items_v', 10000)");
+cancelled('tune', "SELECT gpuann_tune('items_v', samples => 10000)");
 check_index($node, 'scans and checks cancelled');
 heeds('link in memory', "SELECT gpuann_link('items_v')");
 fill_rows($node, 200001, 200300, $dims);

@@ -1,4 +1,4 @@
-# README.md and docs/reference.md tell the truth: their tables of settings, options, operator classes, functions, views and
+# docs/reference.md tells the truth: its tables of settings, options, operator classes, functions, views and
 # columns are complete and name the defaults, ranges and types that PostgreSQL knows.
 
 use strict;
@@ -11,7 +11,6 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $top = "$FindBin::RealBin/..";
-my $readme = PostgreSQL::Test::Utils::slurp_file("$top/README.md");
 my $reference = PostgreSQL::Test::Utils::slurp_file("$top/docs/reference.md");
 my $node = new_node('readme', preload => 'gpuann', conf => ['gpuann.engine = cpu']);
 
@@ -110,7 +109,7 @@ foreach my $option (@options)
 }
 
 # Operator classes, each under its operator; and how many dimensions they take.
-my @classes = table_after('Operator classes are named', $readme);
+my @classes = table_after('Operator classes are named');
 my %classes = map { ($_ => 1) } map { @$_[ 1 .. 6 ] } @classes;
 delete $classes{''};
 is(join(' ', sort keys %classes), join(' ', sort { $a cmp $b } rows(q{SELECT opcname FROM pg_opclass JOIN pg_am ON pg_am.oid = opcmethod
@@ -135,7 +134,7 @@ my %functions = map { my ($name) = $_->[0] =~ /^(\w+)/; $name => $_->[0] } table
 my @members = rows(q{
 	SELECT DISTINCT proname FROM pg_proc JOIN pg_depend ON objid = pg_proc.oid AND classid = 'pg_proc'::regclass AND deptype = 'e'
 		JOIN pg_extension e ON e.oid = refobjid AND extname = 'gpuann'
-		WHERE prorettype NOT IN ('internal'::regtype, 'index_am_handler'::regtype) AND proname <> 'gpuann_stat_indexes'
+		WHERE prorettype NOT IN ('internal'::regtype, 'index_am_handler'::regtype) AND proname NOT IN ('gpuann_stat_indexes', 'gpuann_stat_latency')
 	UNION SELECT relname FROM pg_class JOIN pg_depend ON objid = pg_class.oid AND classid = 'pg_class'::regclass AND deptype = 'e'
 		JOIN pg_extension e ON e.oid = refobjid AND extname = 'gpuann'});
 is(join(' ', sort keys %functions), join(' ', sort @members), 'every function and view is in the table');
@@ -155,7 +154,7 @@ foreach my $name (sort grep { $functions{$_} =~ /\((?!\[)/ } keys %functions)
 my %columns = map { my ($owner, @rest) = split /;/; $owner => \@rest } rows(q{
 	SELECT proname || ';' || string_agg(proargnames[i] || ' ' || format_type(proallargtypes[i], NULL), ';' ORDER BY i)
 		FROM pg_proc, generate_series(1, 100) i WHERE proargmodes[i] = 'o' AND proname LIKE 'gpuann\_%'
-			AND proname NOT IN ('gpuann_stat_indexes', 'gpuann_server_status')
+			AND proname NOT IN ('gpuann_stat_indexes', 'gpuann_stat_latency', 'gpuann_server_status')
 			AND pronargs = (SELECT min(pronargs) FROM pg_proc o WHERE o.proname = pg_proc.proname) GROUP BY proname
 	UNION ALL SELECT relname || ';' || string_agg(attname || ' ' || format_type(atttypid, atttypmod), ';' ORDER BY attnum)
 		FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid WHERE attnum > 0 AND relkind = 'v' AND relname LIKE '%gpuann%'

@@ -1,5 +1,5 @@
 # Links between documents lead to files, and to headings in them; curves are drawn from the reports; the site's navigation names every document; and every piece of SQL in README.md
-# and docs/ runs as it stands there, unless it says that it is for another system.
+# and docs/ runs as it stands there, unless it says that it is for another system; that of docs/recipes.md gives the same rows with and without the index.
 
 use strict;
 use warnings FATAL => 'all';
@@ -90,6 +90,27 @@ sub piece_runs
 	is($rc, 0, $what) or diag($err);
 }
 
+# A recipe gives the same rows by the index as by PostgreSQL alone. Nothing of it stays.
+sub recipe_holds
+{
+	my ($sql) = @_;
+	my ($what) = $sql =~ /^(?:SELECT|WITH|INSERT)\b(.*)/m;
+	my $before = "CREATE TABLE items AS SELECT i AS id, i % 10 AS category, ARRAY(SELECT sin(i * j) FROM generate_series(1, 3) j)::vector(3) AS embedding
+		FROM generate_series(1, 50) i;";
+	my @found;
+
+	$sql =~ s/\$1/(SELECT embedding FROM items WHERE id = 7)/g;
+	foreach my $settings ('SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off;', 'SET LOCAL gpuann.plan_node = off; SET LOCAL enable_indexscan = off;')
+	{
+		my ($rc, $out, $err) = $node->psql('postgres', "DROP TABLE IF EXISTS items; BEGIN; $before\n$settings\n\\set ON_ERROR_STOP on\n$sql\nROLLBACK;");
+
+		is($rc, 0, "recipes.md:$what") or diag($err);
+		push @found, $out;
+	}
+	is($found[0], $found[1], "recipes.md:$what: the same rows without the index");
+	like($found[0], qr/\d/, "recipes.md:$what: there are rows");
+}
+
 foreach my $file ("$top/README.md", glob("$top/docs/*.md"))
 {
 	my $text = slurp_file($file);
@@ -100,7 +121,8 @@ foreach my $file ("$top/README.md", glob("$top/docs/*.md"))
 		my ($why, $sql) = ($1, $2);
 
 		if (defined $why) { cmp_ok(length $why, '>', 0, "$name: says why it is not run: " . ($sql =~ /^(.*)/)[0]); $marked++; next }
-		piece_runs($name, $sql);
+		if ($name eq 'recipes.md') { recipe_holds($sql) }
+		else { piece_runs($name, $sql) }
 		$pieces++;
 	}
 
@@ -108,6 +130,12 @@ foreach my $file ("$top/README.md", glob("$top/docs/*.md"))
 	my @escaped = map { /\A(.*)/ } $text =~ s/^```.*?^```$//gmsr =~ /\n\n(?<!-->\n\n) {4}((?:SELECT|CREATE|ALTER|INSERT|SET|DROP|WITH)\b[^\n]*)/g;
 	is(join("\n", @escaped), '', "$name: no SQL stands outside of a block that is run");
 }
+# The quick start prints what README.md shows.
+my ($quick, $shown) = slurp_file("$top/README.md") =~ /^## Quick start.*?^```sql\n(.*?)^```\n+```\n(.*?)^```$/ms;
+$node->safe_psql('postgres', 'CREATE DATABASE quick');
+my (undef, $printed) = $node->psql('quick', $quick // '');
+is($printed, ($shown // 'nothing') =~ s/\n\n/\n/r =~ s/\n\z//r, 'the quick start prints what README.md shows');
+
 cmp_ok($pieces, '>=', 5, "there is SQL, $pieces pieces; $marked are for other systems");
 $node->stop;
 

@@ -14,6 +14,7 @@
 
 #include "client/shmem.h"
 #include "client/client.h"
+#include "client/latency.h"
 #include "client/mirror_table.h"
 
 #include "miscadmin.h"
@@ -596,6 +597,11 @@ client_count_scan(MirrorRef mirror, const ScanTally *tally)
 	counters = &mirror_area(mirror.entry)->counters;
 	atomic_fetch_add(&counters->scans, 1);
 	atomic_fetch_add(tally->server ? &counters->answers_server : &counters->answers_pages, 1);
+	if (tally->timed)
+		atomic_fetch_add_explicit(&mirror_latency(mirror.entry)
+									   ->counts[tally->server ? LATENCY_SERVER : LATENCY_PAGES]
+											   [latency_bucket(tally->first_us)],
+								  1, memory_order_relaxed);
 	if (tally->why > FALLBACK_NONE && tally->why < FALLBACK_COUNTED)
 		atomic_fetch_add(&counters->fallbacks[tally->why], 1);
 	if (tally->proposed)

@@ -172,6 +172,8 @@ extern bool client_ask_to_link(Relation index, uint64 position);
 typedef struct ScanTally
 {
 	bool		server;			/* the first answer came from the server */
+	bool		timed;
+	uint64		first_us;		/* if timed: until the first row, or until there was none */
 	FallbackReason why;
 	uint32		proposed;
 	uint32		dropped;

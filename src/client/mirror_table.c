@@ -10,6 +10,7 @@
 
 #include "client/shmem.h"
 #include "base/faults.h"
+#include "client/latency.h"
 #include "client/mirror_table.h"
 #include "engine/select.h"
 
@@ -43,8 +44,15 @@ typedef struct FileEntry
 
 MirrorControl *gpuann_control = NULL;
 BarredDatabase *gpuann_barred = NULL;
+static LatencyCounts *latencies = NULL; /* of each entry; cleared when it gets an index */
 static HTAB *file_table = NULL;
 static LWLock *mirror_lock = NULL;
+
+static Size
+latencies_size(void)
+{
+	return mul_size(AREA_MIRRORS, sizeof(LatencyCounts));
+}
 
 static Size
 barred_size(void)
@@ -55,8 +63,10 @@ barred_size(void)
 Size
 mirrors_shmem_size(void)
 {
-	return add_size(add_size(MAXALIGN(sizeof(MirrorControl)), MAXALIGN(barred_size())),
-					hash_estimate_size(AREA_MIRRORS, sizeof(FileEntry)));
+	Size		size = add_size(MAXALIGN(sizeof(MirrorControl)), MAXALIGN(barred_size()));
+
+	size = add_size(size, MAXALIGN(latencies_size()));
+	return add_size(size, hash_estimate_size(AREA_MIRRORS, sizeof(FileEntry)));
 }
 
 /*
@@ -82,6 +92,7 @@ mirrors_shmem_init(void)
 	gpuann_barred = ShmemInitStruct("gpuann barred databases", barred_size(), &found);
 	if (!found)
 		memset(gpuann_barred, 0, barred_size());
+	latencies = ShmemInitStruct("gpuann latencies", latencies_size(), &found);
 	memset(&info, 0, sizeof(info));
 	info.keysize = sizeof(FileKey);
 	info.entrysize = sizeof(FileEntry);
@@ -94,6 +105,24 @@ LWLock *
 gpuann_mirror_lock(void)
 {
 	return mirror_lock;
+}
+
+LatencyCounts *
+mirror_latency(int entry)
+{
+	return &latencies[entry];
+}
+
+bool
+mirror_key_of(int entry, MirrorKey *key)
+{
+	bool		in_use;
+
+	LWLockAcquire(mirror_lock, LW_SHARED);
+	*key = mirror_track(entry)->key;
+	in_use = mirror_track(entry)->in_use;
+	LWLockRelease(mirror_lock);
+	return in_use;
 }
 
 void
@@ -265,6 +294,13 @@ choose_entry(uint32 database)
 }
 
 void
+mirror_clear_counters(int entry)
+{
+	memset(&mirror_area(entry)->counters, 0, sizeof(MirrorCounters));
+	memset(mirror_latency(entry), 0, sizeof(LatencyCounts));
+}
+
+void
 mirror_inherit(int entry)
 {
 	const MirrorKey *key = &mirror_track(entry)->key;
@@ -278,6 +314,7 @@ mirror_inherit(int entry)
 		{
 			memcpy(&mirror_area(entry)->counters, &mirror_area((int) i)->counters,
 				   sizeof(MirrorCounters));
+			memcpy(mirror_latency(entry), mirror_latency((int) i), sizeof(LatencyCounts));
 			mirror_forget((int) i);
 		}
 	}
@@ -314,7 +351,7 @@ mirror_make(const MirrorKey *key, MirrorState state)
 	atomic_store(&track->link_wanted, 0);
 	atomic_store(&track->link_again_ms, 0);
 	memset(&track->progress, 0, sizeof(track->progress));
-	memset(&mirror->counters, 0, sizeof(mirror->counters));
+	mirror_clear_counters(entry);
 	atomic_store(&mirror->wanted, 0);
 	atomic_store(&mirror->changed, 0);
 	atomic_store(&mirror->last_used_ms, monotonic_ms());

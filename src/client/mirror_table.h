@@ -239,6 +239,9 @@ extern LWLock *gpuann_mirror_lock(void);
 extern Size mirrors_shmem_size(void);
 extern void mirrors_shmem_init(void);
 
+/* The index of an entry; false: it has none. Takes the mirror lock. */
+extern bool mirror_key_of(int entry, MirrorKey *key);
+
 /* The identity of an index. */
 extern void mirror_key(Relation index, uint64 nonce, MirrorKey *key);
 
@@ -288,6 +291,12 @@ extern int	mirror_find(const MirrorKey *key);
  * use. The mirror lock is held exclusively.
  */
 extern int	mirror_make(const MirrorKey *key, MirrorState state);
+
+/*
+ * Clear the counters of an entry. The mirror lock is held exclusively, or the
+ * entry is not in use.
+ */
+extern void mirror_clear_counters(int entry);
 
 /*
  * Move the counters of an index's earlier entries, for other relation files, to

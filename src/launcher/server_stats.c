@@ -387,13 +387,8 @@ stat_indexes(FunctionCallInfo fcinfo, bool first_version)
 	for (uint32 i = 0; gpuann_area != NULL && i < gpuann_control->high_water; i++)
 	{
 		MirrorKey	key;
-		bool		ours;
 
-		LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
-		key = mirror_track((int) i)->key;
-		ours = mirror_track((int) i)->in_use && key.database == MyDatabaseId;
-		LWLockRelease(gpuann_mirror_lock());
-		if (!ours)
+		if (!mirror_key_of((int) i, &key) || key.database != MyDatabaseId)
 			continue;
 		put_index(&row, (int) i, &key, first_version);
 		row_add(fcinfo, &row);
@@ -434,13 +429,13 @@ reset_counters(Oid index)
 	for (uint32 i = 0; gpuann_area != NULL && i < gpuann_control->high_water; i++)
 	{
 		MirrorTrack *track = mirror_track((int) i);
-		MirrorCounters *counters = &mirror_area((int) i)->counters;
 
 		if (!track->in_use || track->key.database != MyDatabaseId ||
 			(OidIsValid(index) && track->key.index != index))
 			continue;
-		memset(counters, 0, sizeof(*counters));
-		atomic_store(&counters->reset_at, (int64_t) now.tv_sec * 1000000 + now.tv_nsec / 1000);
+		mirror_clear_counters((int) i);
+		atomic_store(&mirror_area((int) i)->counters.reset_at,
+					 (int64_t) now.tv_sec * 1000000 + now.tv_nsec / 1000);
 	}
 	LWLockRelease(gpuann_mirror_lock());
 }

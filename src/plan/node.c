@@ -712,14 +712,19 @@ static TupleTableSlot *
 node_execute(CustomScanState *css)
 {
 	GpuannNode *node = (GpuannNode *) css;
+	bool		first = !node->begun;
 	TupleTableSlot *slot;
 	instr_time	start;
 	instr_time	end;
 
-	if (gpuann_log_min_duration < 0)
+	if (gpuann_log_min_duration < 0 && !first)
 		return ExecScan(&css->ss, node_next, node_recheck);
 	INSTR_TIME_SET_CURRENT(start);
 	slot = ExecScan(&css->ss, node_next, node_recheck);
+	if (first && node->scan != NULL)
+		scan_note_first_row(node->scan, start);
+	if (gpuann_log_min_duration < 0)
+		return slot;
 	INSTR_TIME_SET_CURRENT(end);
 	INSTR_TIME_ACCUM_DIFF(node->spent, end, start);
 	return slot;

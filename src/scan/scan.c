@@ -502,6 +502,19 @@ next_by_distance(void *source, ScanRow *row, double *following)
 	return true;
 }
 
+void
+scan_note_first_row(GpuannScan *scan, instr_time begun)
+{
+	instr_time	time;
+
+	if (!scan->started)
+		return;
+	INSTR_TIME_SET_CURRENT(time);
+	INSTR_TIME_SUBTRACT(time, begun);
+	scan->stats.tally.first_us = INSTR_TIME_GET_MICROSEC(time);
+	scan->stats.tally.timed = true;
+}
+
 /*
  * The next row of a plain index scan.
  *
@@ -514,14 +527,23 @@ gpuanngettuple(IndexScanDesc desc, ScanDirection direction)
 {
 	GpuannScan *scan = desc->opaque;
 	ScanRow		row;
+	bool		first = !scan->started;
+	bool		found;
+	instr_time	begun;
 
 	Assert(ScanDirectionIsForward(direction));
-	if (!scan->started)
+	if (first)
+	{
+		INSTR_TIME_SET_CURRENT(begun);
 		scan_start(desc);
+	}
 	else
 		check_row_age(desc);
-	if (scan->kind == SCAN_AS_FOUND ? !scan_next_row(desc, &row)
-									: !scan_next_in_order(desc, &scan->order, &row))
+	found = scan->kind == SCAN_AS_FOUND ? scan_next_row(desc, &row)
+										: scan_next_in_order(desc, &scan->order, &row);
+	if (first)
+		scan_note_first_row(scan, begun);
+	if (!found)
 		return false;
 	desc->xs_heaptid = row.tid;
 	desc->xs_recheck = false;

@@ -19,6 +19,7 @@
 #include "access/genam.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
+#include "portability/instr_time.h"
 
 #define EXACT_FIRST_ROOM	1024	/* rows selected by the first exact round of an exact scan
 									 * ... */
@@ -407,6 +408,12 @@ extern bool scan_peek(const GpuannScan *scan, double *distance);
  * the next.
  */
 extern void scan_rows_insert(GpuannScan *scan, ScanRows *rows, const ScanRow *row);
+
+/*
+ * Note how long it has taken since `begun` until a scan's first row was there,
+ * or until it was known that there is none: for pg_stat_gpuann_latency.
+ */
+extern void scan_note_first_row(GpuannScan *scan, instr_time begun);
 
 /* The next row in the order of the operator's values. */
 extern bool scan_next_in_order(IndexScanDesc desc, RowOrder *order, ScanRow *row);

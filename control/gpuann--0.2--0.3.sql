@@ -14,3 +14,12 @@ CREATE FUNCTION gpuann_estimate(rows bigint, dims integer, type regtype, options
 
 COMMENT ON FUNCTION gpuann_estimate(bigint, integer, regtype, text[], text, regtype[]) IS
 	'what a gpuann index would take: bytes in the file, in a mirror, of maintenance_work_mem to build it in memory; seconds to build it';
+
+-- Several machines: the nearest rows of partitions that are foreign tables.
+
+CREATE FUNCTION gpuann_parts_query(relation regclass, distance text, k integer DEFAULT 10, columns text DEFAULT NULL,
+	condition text DEFAULT NULL, without text[] DEFAULT '{}') RETURNS text
+	AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL SAFE;
+
+COMMENT ON FUNCTION gpuann_parts_query(regclass, text, integer, text, text, text[]) IS
+	'the query for the k nearest rows of a partitioned table, with the LIMIT in each part: all servers search at once';

@@ -32,10 +32,9 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#include "scan/scan.h"
 #include "base/signature.h"
 #include "base/sql_row.h"
-#include "base/sql_index.h"
+#include "inspect/near_rows.h"
 
 #define MAX_SAMPLES		100000
 #define MAX_K			ENGINE_MAX_EF
@@ -72,15 +71,9 @@ typedef struct SampleBatch
 
 typedef struct Recall
 {
-	SqlIndex	opened;
-	Relation	index;
-	const IndexFormat *format;
-	Snapshot	snapshot;
+	NearRows	near;
 	uint32		k;
-	BlockNumber heap_blocks;	/* as last asked */
 	const char *max_scan_tuples;	/* the caller's */
-	IndexScanDesc scan;
-	TupleTableSlot *row;
 	MemoryContext query_memory;
 
 	/* sums */
@@ -104,13 +97,14 @@ static void
 draw_page(Recall *recall, uint32 first, uint32 end, BufferAccessStrategy strategy,
 		  pg_prng_state *random, Sample *samples, uint32 room, uint64 *met)
 {
-	Buffer buffer = read_page_in_bulk(recall->index, node_block(recall->format, first), PAGE_NODE,
-									  BUFFER_LOCK_SHARE, true, strategy);
+	Buffer		buffer = read_page_in_bulk(recall->near.index,
+									   node_block(recall->near.format, first), PAGE_NODE,
+									   BUFFER_LOCK_SHARE, true, strategy);
 	Page		page = BufferGetPage(buffer);
 
 	for (uint32 slot = first; slot < end && !PageIsNew(page); slot++)
 	{
-		const NodeRecord *node = node_record(recall->format, page, slot);
+		const NodeRecord *node = node_record(recall->near.format, page, slot);
 		uint64		place;
 
 		if (NodeState(node) != NODE_LIVE)
@@ -127,7 +121,7 @@ draw_page(Recall *recall, uint32 first, uint32 end, BufferAccessStrategy strateg
 static uint32
 draw_samples(Recall *recall, Sample *samples, uint32 room)
 {
-	const IndexFormat *format = recall->format;
+	const IndexFormat *format = recall->near.format;
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
 	pg_prng_state *random = &pg_global_prng_state;
 	MetaPage	meta;
@@ -135,7 +129,7 @@ draw_samples(Recall *recall, Sample *samples, uint32 room)
 	uint64		met = 0;
 	uint32		count;
 
-	pending_bounds(recall->index, format, &meta, &bounds);
+	pending_bounds(recall->near.index, format, &meta, &bounds);
 	for (uint32 slot = 0, end; slot < bounds.next_fresh; slot = end)
 	{
 		uint64		superblock_end =
@@ -158,55 +152,14 @@ draw_samples(Recall *recall, Sample *samples, uint32 room)
 	return count;
 }
 
-/*
- * Whether the snapshot sees a row: the one at this TID, or a later version in
- * its HOT chain.
- */
-static bool
-row_is_visible(Recall *recall, const Sample *sample)
-{
-	IndexFetchTableData *fetch = table_index_fetch_begin(recall->opened.heap);
-	ItemPointerData at = sample->tid;
-	bool		again = false;
-	bool		all_dead = false;
-	bool		visible;
-
-	check_row_place(recall->index, recall->opened.heap, &recall->heap_blocks,
-					node_block(recall->format, sample->slot), &at);
-	visible =
-		table_index_fetch_tuple(fetch, &at, recall->snapshot, recall->row, &again, &all_dead);
-	ExecClearTuple(recall->row);
-	table_index_fetch_end(fetch);
-	return visible;
-}
-
-/* A value of the indexed type from its elements. */
-static Datum
-value_of(const Recall *recall, const char *elements)
-{
-	const GpuannTypeInfo *type = gpuann_type_info(recall->index);
-	void	   *value = palloc0(gpuann_value_bytes(type, recall->format->dims));
-
-	memcpy(gpuann_value_begin(type, recall->format->dims, value), elements,
-		   recall->format->vector_bytes);
-	return PointerGetDatum(value);
-}
-
 /* ---- asking ---- */
-
-static void
-set_option(const char *name, const char *value)
-{
-	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
-							 false);
-}
 
 /* Whether the following scans are to be exact. */
 static void
 set_exact(const Recall *recall, bool exact)
 {
-	set_option("gpuann.exact", exact ? "on" : "off");
-	set_option("gpuann.max_scan_tuples", exact ? "-1" : recall->max_scan_tuples);
+	near_rows_set("gpuann.exact", exact ? "on" : "off");
+	near_rows_set("gpuann.max_scan_tuples", exact ? "-1" : recall->max_scan_tuples);
 }
 
 /* Milliseconds since a moment. */
@@ -228,8 +181,8 @@ ask_batch(Recall *recall, const SampleBatch *batch, bool exact, FirstAnswer *fir
 
 	set_exact(recall, exact);
 	INSTR_TIME_SET_CURRENT(start);
-	scan_batch_ask(recall->index, batch->vectors, batch->count, exact ? METHOD_EXACT : METHOD_GRAPH,
-				   first);
+	scan_batch_ask(recall->near.index, batch->vectors, batch->count,
+				   exact ? METHOD_EXACT : METHOD_GRAPH, first);
 	return ms_since(start) / batch->count;
 }
 
@@ -240,29 +193,29 @@ ask_batch(Recall *recall, const SampleBatch *batch, bool exact, FirstAnswer *fir
 static void
 recall_ask(Recall *recall, Datum query, bool exact, FirstAnswer *first, Neighbours *found)
 {
-	GpuannScan *scan = recall->scan->opaque;
+	GpuannScan *scan = recall->near.scan->opaque;
 	ScanKeyData key;
 	ScanRow		row;
 	instr_time	start;
 
 	set_exact(recall, exact);
 	ScanKeyEntryInitialize(&key, SK_ORDER_BY, 1, GPUANN_STRATEGY_DISTANCE, InvalidOid, InvalidOid,
-						   index_getprocid(recall->index, 1, GPUANN_DISTANCE_PROC), query);
+						   index_getprocid(recall->near.index, 1, GPUANN_DISTANCE_PROC), query);
 	found->count = 0;
 	INSTR_TIME_SET_CURRENT(start);
-	index_rescan(recall->scan, NULL, 0, &key, 1);
+	index_rescan(recall->near.scan, NULL, 0, &key, 1);
 	scan->first = first;
-	while (found->count < recall->k && scan_next_row(recall->scan, &row))
+	while (found->count < recall->k && scan_next_row(recall->near.scan, &row))
 	{
-		recall->scan->xs_heaptid = row.tid;
-		if (index_fetch_heap(recall->scan, recall->row))
+		recall->near.scan->xs_heaptid = row.tid;
+		if (index_fetch_heap(recall->near.scan, recall->near.row))
 			found->distances[found->count++] = row.distance;
 	}
 	scan->first = NULL;
 	found->ms = ms_since(start);
 	found->visited = scan->stats.visited;
 	found->server = scan->stats.tally.server;
-	ExecClearTuple(recall->row);
+	ExecClearTuple(recall->near.row);
 }
 
 /*
@@ -295,10 +248,10 @@ recall_compare(Recall *recall, const Neighbours *found, const Neighbours *exact)
 static void
 ask_about(Recall *recall, SampleBatch *batch, uint32 i)
 {
-	const char *elements = batch->vectors + (Size) i * recall->format->vector_bytes;
+	const char *elements = batch->vectors + (Size) i * recall->near.format->vector_bytes;
 	Neighbours	found,
 				exact;
-	Datum		query = value_of(recall, elements);
+	Datum		query = near_rows_value(&recall->near, elements);
 
 	CHECK_FOR_INTERRUPTS();
 	found.distances = palloc(sizeof(double) * recall->k);
@@ -318,20 +271,20 @@ ask_about(Recall *recall, SampleBatch *batch, uint32 i)
  * where to continue.
  */
 static uint32
-ask_some(Recall *recall, const Sample *drawn, uint32 count, uint32 from, uint32 most)
+ask_some(Recall *recall, Sample *drawn, uint32 count, uint32 from, uint32 most)
 {
 	MemoryContext old = MemoryContextSwitchTo(recall->query_memory);
 	SampleBatch *batch = palloc0(sizeof(SampleBatch));
 
-	batch->vectors =
-		palloc_extended(mul_size(BATCH_SAMPLES, recall->format->vector_bytes), MCXT_ALLOC_HUGE);
+	batch->vectors = palloc_extended(mul_size(BATCH_SAMPLES, recall->near.format->vector_bytes),
+									 MCXT_ALLOC_HUGE);
 	for (; from < count && batch->count < Min(most, BATCH_SAMPLES); from++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!row_is_visible(recall, &drawn[from]))
+		if (!near_rows_visible(&recall->near, drawn[from].slot, &drawn[from].tid))
 			continue;
-		read_vector(recall->index, recall->format, drawn[from].slot,
-					batch->vectors + (Size) batch->count * recall->format->vector_bytes);
+		read_vector(recall->near.index, recall->near.format, drawn[from].slot,
+					batch->vectors + (Size) batch->count * recall->near.format->vector_bytes);
 		batch->count++;
 	}
 	if (batch->count > 0)
@@ -354,19 +307,10 @@ ask_all(Recall *recall, uint32 samples)
 	Sample	   *drawn = palloc(sizeof(Sample) * room);
 	uint32		count = draw_samples(recall, drawn, room);
 
-#if PG_VERSION_NUM >= 180000
-	recall->scan =
-		index_beginscan(recall->opened.heap, recall->index, recall->snapshot, NULL, 0, 1);
-#else
-	recall->scan = index_beginscan(recall->opened.heap, recall->index, recall->snapshot, 0, 1);
-#endif
-	recall->row = table_slot_create(recall->opened.heap, NULL);
 	recall->query_memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann recall queries",
 												 ALLOCSET_DEFAULT_SIZES);
 	for (uint32 next = 0; next < count && recall->asked < samples;)
 		next = ask_some(recall, drawn, count, next, samples - recall->asked);
-	ExecDropSingleTupleTableSlot(recall->row);
-	index_endscan(recall->scan);
 }
 
 /* Whether an argument is between 1 and most. */
@@ -399,18 +343,13 @@ gpuann_recall(PG_FUNCTION_ARGS)
 	samples = recall_argument("samples", PG_GETARG_INT32(1), MAX_SAMPLES);
 	recall.k = recall_argument("k", PG_GETARG_INT32(2), MAX_K);
 
-	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_READ, &recall.opened);
+	near_rows_open(&recall.near, PG_GETARG_OID(0), SQL_INDEX_READ);
 	if (!PG_ARGISNULL(3))
-		set_option("gpuann.ef_search",
+		near_rows_set("gpuann.ef_search",
 				   psprintf("%u", recall_argument("ef", PG_GETARG_INT32(3), GPUANN_MAX_EF_SEARCH)));
 	recall.max_scan_tuples = pstrdup(GetConfigOption("gpuann.max_scan_tuples", false, false));
-	recall.index = recall.opened.index;
-	recall.format = index_format(recall.index);
-	recall.snapshot = RegisterSnapshot(GetActiveSnapshot());
-	sql_index_require_usable(&recall.opened, recall.snapshot);
 	ask_all(&recall, samples);
-	UnregisterSnapshot(recall.snapshot);
-	sql_index_close(&recall.opened);
+	near_rows_close(&recall.near);
 
 	any = recall.asked > 0;
 	row_put(&row, Int32GetDatum((int32) recall.asked));

@@ -45,3 +45,30 @@ CREATE VIEW pg_stat_gpuann_latency AS
 COMMENT ON VIEW pg_stat_gpuann_latency IS 'per index and path: milliseconds until the first row, as percentiles of scans';
 
 GRANT SELECT ON pg_stat_gpuann_latency TO PUBLIC;
+
+-- Several machines: the nearest rows of partitions that are foreign tables.
+
+CREATE FUNCTION gpuann_parts_query(relation regclass, distance text, k integer DEFAULT 10, columns text DEFAULT NULL,
+	condition text DEFAULT NULL, without text[] DEFAULT '{}') RETURNS text
+	AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL SAFE;
+
+COMMENT ON FUNCTION gpuann_parts_query(regclass, text, integer, text, text, text[]) IS
+	'the query for the k nearest rows of a partitioned table, with the LIMIT in each part: all servers search at once';
+
+-- Batches from one session.
+
+CREATE FUNCTION gpuann_search(index regclass, vectors anyarray, k integer DEFAULT 10, ef integer DEFAULT NULL,
+	OUT query integer, OUT rank integer, OUT tid tid, OUT distance float8)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1000;
+
+COMMENT ON FUNCTION gpuann_search(regclass, anyarray, integer, integer) IS
+	'the k nearest rows of each of many vectors, asked for in batches';
+
+CREATE FUNCTION gpuann_knn_graph(index regclass, k integer DEFAULT 10, ef integer DEFAULT NULL, exact boolean DEFAULT false,
+	OUT tid tid, OUT neighbour tid, OUT distance float8)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100000;
+
+COMMENT ON FUNCTION gpuann_knn_graph(regclass, integer, integer, boolean) IS
+	'the k nearest other rows of each row of a gpuann index, asked for in batches';

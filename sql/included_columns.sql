@@ -133,7 +133,7 @@ SELECT condition, filtered(condition) FROM unnest(ARRAY[
 	'name = ''name 1''::char(10)', 'name = ''name 1'' COLLATE "C"', 'name = long', 'long = ''long long long 3''', 'long = ''long long long 9''', 'NOT (long = ''long long long 3'')', 'long = ANY (''{long long long 3,x}'')',
 	'long::text = ''long long long 1''', 'list @> ''{1}''', 'list @> ''{1,2}''', 'list && ''{1,2}''', 'list && ''{}''', 'list @> ''{}''', '''{1}'' <@ list', 'NOT (list && ''{1}'')', '1 = ANY (list)', '1 <> ALL (list)',
 	'1::bigint = ANY (list)', 'list = ''{1}''', 'list <@ ''{1}''', 'tags @> ''{a,h}''', 'tags @> ''{a,i}''', 'tags @> ''{e,NULL}''', 'tags && ''{b,NULL}''', 'tags && ''{NULL}''', '''d'' = ANY (tags)',
-	'NOT (''d'' = ANY (tags))', 'tags IS NULL', 'tags && ARRAY[name]', 'tags @> ARRAY[''b'']::varchar[]', 'long = ''long long long 3'' AND tags @> ''{g}'' AND list && ''{0,5}''']) condition;
+	'NOT (''d'' = ANY (tags))', 'tags IS NULL', 'tags && ARRAY[name]', 'tags @> ARRAY[''b'']::varchar[]::text[]', 'long = ''long long long 3'' AND tags @> ''{g}'' AND list && ''{0,5}''']) condition;
 DROP INDEX t_val;
 CREATE INDEX t_7 ON t USING gpuann (val vector_l2_ops) INCLUDE (n, a) WITH (method = ivfpq);
 

@@ -56,12 +56,14 @@ heeds('rows in any order', 'SELECT count(*) FROM (SELECT id FROM items ORDER BY 
 heeds('check', "SELECT gpuann_check('items_v', true)");
 heeds('stats', "SELECT live_rows FROM gpuann_stats('items_v')");
 heeds('recall', "SELECT samples_asked FROM gpuann_recall('items_v', 20)");
+heeds('search for many', "SELECT count(*) FROM gpuann_search('items_v', (SELECT array_agg(v) FROM items WHERE id <= 40), 10)");
 heeds('insert', "INSERT INTO items SELECT id + 100000, v FROM items WHERE id <= 6000");
 heeds('pending rows', "$nearest LIMIT 10");
 cancelled('check', "SELECT gpuann_check('items_v', true) FROM generate_series(1, 10000)");
 cancelled('drained scan', "SELECT count(*) FROM generate_series(1, 10000) g, LATERAL (SELECT id FROM items ORDER BY v <-> vec(g, $dims)) s");
 cancelled('recall', "SELECT gpuann_recall('items_v', 10000)");
 cancelled('tune', "SELECT gpuann_tune('items_v', samples => 10000)");
+cancelled('graph of neighbours', "SELECT gpuann_knn_graph('items_v')");
 check_index($node, 'scans and checks cancelled');
 heeds('link in memory', "SELECT gpuann_link('items_v')");
 fill_rows($node, 200001, 200300, $dims);

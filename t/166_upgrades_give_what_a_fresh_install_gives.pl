@@ -63,6 +63,8 @@ WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND d.refobjid
 my $with_lists = 'BEGIN; CREATE TABLE with_lists (v vector(3)); INSERT INTO with_lists VALUES (\'[1,2,3]\');
 	CREATE INDEX with_lists_v ON with_lists USING gpuann (v vector_l2_ops) WITH (method = ivfpq);';
 my %calls = (gpuann_estimate => 'SELECT * FROM gpuann_estimate(1000, 8)',
+	gpuann_parts_query => q{SELECT gpuann_parts_query('a', 'v <-> v')},
+	gpuann_search => q{SELECT * FROM gpuann_search('a_v', (SELECT array_agg(v) FROM a))},
 	gpuann_list_stats => "$with_lists SELECT * FROM gpuann_list_stats('with_lists_v'); ROLLBACK",
 	gpuann_list_encoding => "$with_lists DROP INDEX with_lists_v;
 	CREATE INDEX with_codes_v ON with_lists USING gpuann (v vector_l2_ops) WITH (method = ivfpq, quantizer = pq, pq_m = 3);

@@ -123,10 +123,11 @@ check_privileges(Oid index, Oid heap, SqlIndexUse use)
 	switch (use)
 	{
 		case SQL_INDEX_READ:
+		case SQL_INDEX_ROWS:
 			if (!may_read(index, heap))
 				aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(heap));
 			if (check_enable_rls(heap, InvalidOid, true) == RLS_ENABLED &&
-				!may_maintain(index, heap))
+				(use == SQL_INDEX_ROWS || !may_maintain(index, heap)))
 				ereport(
 					ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),

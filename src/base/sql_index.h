@@ -17,8 +17,10 @@ typedef enum SqlIndexUse
 {
 	SQL_INDEX_MAINTAIN,			/* write or load: the owner, MAINTAIN on the table, pg_maintain */
 	SQL_INDEX_WATCH,			/* read it as a whole: those, and pg_stat_scan_tables */
-	SQL_INDEX_READ				/* measure answers: SELECT on what is indexed, and no row-level
+	SQL_INDEX_READ,				/* measure answers: SELECT on what is indexed, and no row-level
 								 * security that applies, unless the user may maintain it */
+	SQL_INDEX_ROWS				/* tell rows: SELECT on what is indexed, and no row-level security
+								 * that applies */
 } SqlIndexUse;
 
 typedef struct SqlIndex

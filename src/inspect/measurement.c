@@ -18,19 +18,14 @@
 
 #include "access/genam.h"
 #include "access/relscan.h"
-#include "access/table.h"
-#include "access/tableam.h"
 #include "common/pg_prng.h"
 #include "miscadmin.h"
 #include "portability/instr_time.h"
-#include "storage/shmem.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 
 #include "inspect/measurement.h"
 #include "page/pending.h"
-#include "scan/scan.h"
 
 #define SPARE_SAMPLES	100		/* drawn more, and twice as many: some rows are not visible */
 #define BATCH_SAMPLES	128		/* asked about at once */
@@ -46,13 +41,13 @@ draw_page(Measurement *measurement, uint32 first, uint32 end, BufferAccessStrate
 		  pg_prng_state *random, Sample *samples, uint32 room, uint64 *met)
 {
 	Buffer		buffer =
-		read_page_in_bulk(measurement->index, node_block(measurement->format, first), PAGE_NODE,
+		read_page_in_bulk(measurement->near.index, node_block(measurement->near.format, first), PAGE_NODE,
 						  BUFFER_LOCK_SHARE, true, strategy);
 	Page		page = BufferGetPage(buffer);
 
 	for (uint32 slot = first; slot < end && !PageIsNew(page); slot++)
 	{
-		const NodeRecord *node = node_record(measurement->format, page, slot);
+		const NodeRecord *node = node_record(measurement->near.format, page, slot);
 		uint64		place;
 
 		if (NodeState(node) != NODE_LIVE)
@@ -69,7 +64,7 @@ draw_page(Measurement *measurement, uint32 first, uint32 end, BufferAccessStrate
 static uint32
 draw_samples(Measurement *measurement, Sample *samples, uint32 room)
 {
-	const IndexFormat *format = measurement->format;
+	const IndexFormat *format = measurement->near.format;
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
 	pg_prng_state *random = &pg_global_prng_state;
 	MetaPage	meta;
@@ -77,7 +72,7 @@ draw_samples(Measurement *measurement, Sample *samples, uint32 room)
 	uint64		met = 0;
 	uint32		count;
 
-	pending_bounds(measurement->index, format, &meta, &bounds);
+	pending_bounds(measurement->near.index, format, &meta, &bounds);
 	for (uint32 slot = 0, end; slot < bounds.next_fresh; slot = end)
 	{
 		uint64		superblock_end =
@@ -101,48 +96,7 @@ draw_samples(Measurement *measurement, Sample *samples, uint32 room)
 	return count;
 }
 
-/*
- * Whether the snapshot sees a row: the one at this TID, or a later version in
- * its HOT chain.
- */
-static bool
-row_is_visible(Measurement *measurement, const Sample *sample)
-{
-	IndexFetchTableData *fetch = table_index_fetch_begin(measurement->opened.heap);
-	ItemPointerData at = sample->tid;
-	bool		again = false;
-	bool		all_dead = false;
-	bool		visible;
-
-	check_row_place(measurement->index, measurement->opened.heap, &measurement->heap_blocks,
-					node_block(measurement->format, sample->slot), &at);
-	visible = table_index_fetch_tuple(fetch, &at, measurement->snapshot, measurement->row, &again,
-									  &all_dead);
-	ExecClearTuple(measurement->row);
-	table_index_fetch_end(fetch);
-	return visible;
-}
-
-/* A value of the indexed type from its elements. */
-static Datum
-value_of(const Measurement *measurement, const char *elements)
-{
-	const GpuannTypeInfo *type = gpuann_type_info(measurement->index);
-	void	   *value = palloc0(gpuann_value_bytes(type, measurement->format->dims));
-
-	memcpy(gpuann_value_begin(type, measurement->format->dims, value), elements,
-		   measurement->format->vector_bytes);
-	return PointerGetDatum(value);
-}
-
 /* ---- asking ---- */
-
-void
-measurement_set(const char *name, const char *value)
-{
-	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
-							 false);
-}
 
 /* Milliseconds since a moment. */
 static double
@@ -166,7 +120,7 @@ static void
 ask_about(Measurement *measurement, Sample *sample, Datum query, bool exact, FirstAnswer *first,
 		  AnswerSums *sums)
 {
-	GpuannScan *scan = measurement->scan->opaque;
+	GpuannScan *scan = measurement->near.scan->opaque;
 	ScanKeyData key;
 	ScanRow		row;
 	instr_time	start;
@@ -175,14 +129,14 @@ ask_about(Measurement *measurement, Sample *sample, Datum query, bool exact, Fir
 
 	CHECK_FOR_INTERRUPTS();
 	ScanKeyEntryInitialize(&key, SK_ORDER_BY, 1, GPUANN_STRATEGY_DISTANCE, InvalidOid, InvalidOid,
-						   index_getprocid(measurement->index, 1, GPUANN_DISTANCE_PROC), query);
+						   index_getprocid(measurement->near.index, 1, GPUANN_DISTANCE_PROC), query);
 	INSTR_TIME_SET_CURRENT(start);
-	index_rescan(measurement->scan, NULL, 0, &key, 1);
+	index_rescan(measurement->near.scan, NULL, 0, &key, 1);
 	scan->first = first;
-	while (count < measurement->k && scan_next_row(measurement->scan, &row))
+	while (count < measurement->k && scan_next_row(measurement->near.scan, &row))
 	{
-		measurement->scan->xs_heaptid = row.tid;
-		if (!index_fetch_heap(measurement->scan, measurement->row))
+		measurement->near.scan->xs_heaptid = row.tid;
+		if (!index_fetch_heap(measurement->near.scan, measurement->near.row))
 			continue;
 		count++;
 		if (exact)
@@ -192,7 +146,7 @@ ask_about(Measurement *measurement, Sample *sample, Datum query, bool exact, Fir
 	}
 	scan->first = NULL;
 	sums->ms += ms_since(start);
-	ExecClearTuple(measurement->row);
+	ExecClearTuple(measurement->near.row);
 	if (exact)
 		sample->nearest = count;
 	sums->asked++;
@@ -208,7 +162,7 @@ static void
 ask_batch(Measurement *measurement, Sample *samples, uint32 count, bool exact, AnswerSums *sums)
 {
 	MemoryContext old = MemoryContextSwitchTo(measurement->query_memory);
-	Size		bytes = measurement->format->vector_bytes;
+	Size		bytes = measurement->near.format->vector_bytes;
 	char	   *vectors = palloc_extended(mul_size(count, bytes), MCXT_ALLOC_HUGE);
 	FirstAnswer *first = palloc0(sizeof(FirstAnswer) * count);
 	instr_time	start;
@@ -216,14 +170,14 @@ ask_batch(Measurement *measurement, Sample *samples, uint32 count, bool exact, A
 	for (uint32 i = 0; i < count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		read_vector(measurement->index, measurement->format, samples[i].slot, vectors + i * bytes);
+		read_vector(measurement->near.index, measurement->near.format, samples[i].slot, vectors + i * bytes);
 	}
 	INSTR_TIME_SET_CURRENT(start);
-	scan_batch_ask(measurement->index, vectors, count, exact ? METHOD_EXACT : METHOD_GRAPH, first);
+	scan_batch_ask(measurement->near.index, vectors, count, exact ? METHOD_EXACT : METHOD_GRAPH, first);
 	sums->ms += ms_since(start);
 	for (uint32 i = 0; i < count; i++)
 	{
-		Datum		query = value_of(measurement, vectors + i * bytes);
+		Datum		query = near_rows_value(&measurement->near, vectors + i * bytes);
 
 		ask_about(measurement, &samples[i], query, exact, &first[i], sums);
 		pfree(DatumGetPointer(query));
@@ -237,8 +191,8 @@ static void
 ask_all(Measurement *measurement, bool exact, AnswerSums *sums)
 {
 	*sums = (AnswerSums) {.least = 1};
-	measurement_set("gpuann.exact", exact ? "on" : "off");
-	measurement_set("gpuann.max_scan_tuples", exact ? "-1" : measurement->max_scan_tuples);
+	near_rows_set("gpuann.exact", exact ? "on" : "off");
+	near_rows_set("gpuann.max_scan_tuples", exact ? "-1" : measurement->max_scan_tuples);
 	for (uint32 i = 0; i < measurement->count; i += BATCH_SAMPLES)
 		ask_batch(measurement, measurement->samples + i,
 				  Min(measurement->count - i, BATCH_SAMPLES), exact, sums);
@@ -274,7 +228,8 @@ take_samples(Measurement *measurement, uint32 wanted)
 	for (uint32 i = 0; i < drawn && measurement->count < wanted; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (row_is_visible(measurement, &measurement->samples[i]))
+		if (near_rows_visible(&measurement->near, measurement->samples[i].slot,
+							  &measurement->samples[i].tid))
 			measurement->samples[measurement->count++] = measurement->samples[i];
 	}
 }
@@ -284,27 +239,14 @@ measurement_open(Oid index, uint32 k, Measurement *measurement)
 {
 	memset(measurement, 0, sizeof(*measurement));
 	measurement->k = k;
-	sql_index_open(index, AccessShareLock, SQL_INDEX_READ, &measurement->opened);
-	measurement->index = measurement->opened.index;
-	measurement->format = index_format(measurement->index);
+	near_rows_open(&measurement->near, index, SQL_INDEX_READ);
 }
 
 void
 measurement_begin(Measurement *measurement, uint32 samples)
 {
-	Relation	heap = measurement->opened.heap;
-
 	measurement->max_scan_tuples =
 		pstrdup(GetConfigOption("gpuann.max_scan_tuples", false, false));
-	measurement->snapshot = RegisterSnapshot(GetActiveSnapshot());
-	sql_index_require_usable(&measurement->opened, measurement->snapshot);
-#if PG_VERSION_NUM >= 180000
-	measurement->scan =
-		index_beginscan(heap, measurement->index, measurement->snapshot, NULL, 0, 1);
-#else
-	measurement->scan = index_beginscan(heap, measurement->index, measurement->snapshot, 0, 1);
-#endif
-	measurement->row = table_slot_create(heap, NULL);
 	measurement->query_memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann recall queries",
 													  ALLOCSET_DEFAULT_SIZES);
 	take_samples(measurement, samples);
@@ -314,8 +256,5 @@ measurement_begin(Measurement *measurement, uint32 samples)
 void
 measurement_end(Measurement *measurement)
 {
-	ExecDropSingleTupleTableSlot(measurement->row);
-	index_endscan(measurement->scan);
-	UnregisterSnapshot(measurement->snapshot);
-	sql_index_close(&measurement->opened);
+	near_rows_close(&measurement->near);
 }

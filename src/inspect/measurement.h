@@ -6,14 +6,9 @@
 #ifndef GPUANN_MEASUREMENT_H
 #define GPUANN_MEASUREMENT_H
 
-#include "base/sql_index.h"
-#include "page/pages.h"
-
-#include "access/genam.h"
-#include "executor/tuptable.h"
+#include "inspect/near_rows.h"
 
 #define MAX_SAMPLES		100000
-#define MAX_K			ENGINE_MAX_EF
 
 /* A row drawn as a query, and what its exact answer was. */
 typedef struct Sample
@@ -38,15 +33,9 @@ typedef struct AnswerSums
 
 typedef struct Measurement
 {
-	SqlIndex	opened;
-	Relation	index;
-	const IndexFormat *format;
-	Snapshot	snapshot;
+	NearRows	near;
 	uint32		k;
-	BlockNumber heap_blocks;	/* as last asked */
 	const char *max_scan_tuples;	/* the caller's */
-	IndexScanDesc scan;
-	TupleTableSlot *row;
 	MemoryContext query_memory;
 	Sample	   *samples;
 	uint32		count;			/* of samples: as many as asked for, or as there are */
@@ -59,9 +48,6 @@ typedef struct Measurement
  * most.
  */
 extern uint32 measurement_argument(const char *name, int32 value, int32 most);
-
-/* Set a setting until the measurement ends. */
-extern void measurement_set(const char *name, const char *value);
 
 /*
  * Open an index to ask for the k nearest rows. Errors out unless the caller has

@@ -31,14 +31,14 @@ gpuann_recall(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 						errmsg("index, samples and k must not be null")));
 	samples = measurement_argument("samples", PG_GETARG_INT32(1), MAX_SAMPLES);
-	k = measurement_argument("k", PG_GETARG_INT32(2), MAX_K);
+	k = measurement_argument("k", PG_GETARG_INT32(2), NEAR_ROWS_MAX_K);
 	if (!PG_ARGISNULL(3))
 		ef = psprintf("%u", measurement_argument("ef", PG_GETARG_INT32(3), GPUANN_MAX_EF_SEARCH));
 
 	measurement_open(PG_GETARG_OID(0), k, &measurement);
 	measurement_begin(&measurement, samples);
 	if (ef != NULL)
-		measurement_set("gpuann.ef_search", ef);
+		near_rows_set("gpuann.ef_search", ef);
 	measurement_ask(&measurement, &found);
 	measurement_end(&measurement);
 

@@ -62,7 +62,7 @@ static void
 try_value(Tuning *tuning, uint32 value, Tried *tried)
 {
 	tried->value = value;
-	measurement_set(tuning->setting, psprintf("%u", value));
+	near_rows_set(tuning->setting, psprintf("%u", value));
 	measurement_ask(&tuning->measurement, &tried->sums);
 }
 
@@ -72,20 +72,20 @@ choose_option(Tuning *tuning)
 {
 	Measurement *measurement = &tuning->measurement;
 
-	tuning->name = pstrdup(RelationGetRelationName(measurement->index));
-	tuning->lists = format_has_lists(measurement->format);
+	tuning->name = pstrdup(RelationGetRelationName(measurement->near.index));
+	tuning->lists = format_has_lists(measurement->near.format);
 	tuning->overridden = gpuann_ef_search != GPUANN_UNSET;
-	measurement_set("gpuann.ef_search", "-1");
+	near_rows_set("gpuann.ef_search", "-1");
 	if (tuning->lists)
 	{
 		ListFormat	lists;
 
-		list_format_read(measurement->index, measurement->format, &lists);
+		list_format_read(measurement->near.index, measurement->near.format, &lists);
 		tuning->option = "probes";
 		tuning->setting = "gpuann.probes";
 		tuning->overridden = gpuann_probes != GPUANN_UNSET;
-		measurement_set(tuning->setting, "-1");
-		tuning->before.value = gpuann_effective_probes(measurement->index, lists.lists, 0);
+		near_rows_set(tuning->setting, "-1");
+		tuning->before.value = gpuann_effective_probes(measurement->near.index, lists.lists, 0);
 		tuning->least = 1;
 		tuning->most = lists.lists;
 	}
@@ -93,7 +93,7 @@ choose_option(Tuning *tuning)
 	{
 		tuning->option = "ef_search";
 		tuning->setting = "gpuann.ef_search";
-		tuning->before.value = gpuann_effective_ef_search(measurement->index, false);
+		tuning->before.value = gpuann_effective_ef_search(measurement->near.index, false);
 		tuning->least = measurement->k;
 		tuning->most = Min(Max(measurement->live_rows, measurement->k), GPUANN_MAX_EF_SEARCH);
 	}
@@ -224,7 +224,7 @@ tune_arguments(FunctionCallInfo fcinfo, Tuning *tuning, uint32 *k)
 	if (!(tuning->recall > 0 && tuning->recall <= 1))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("recall must be greater than 0 and at most 1")));
-	*k = measurement_argument("k", PG_GETARG_INT32(2), MAX_K);
+	*k = measurement_argument("k", PG_GETARG_INT32(2), NEAR_ROWS_MAX_K);
 	return measurement_argument("samples", PG_GETARG_INT32(3), MAX_SAMPLES);
 }
 
@@ -253,7 +253,7 @@ gpuann_tune(PG_FUNCTION_ARGS)
 
 	measurement_open(PG_GETARG_OID(0), k, &tuning.measurement);
 	if (apply)
-		check_may_alter(&tuning.measurement.opened);
+		check_may_alter(&tuning.measurement.near.opened);
 	measurement_begin(&tuning.measurement, samples);
 	choose_option(&tuning);
 	if (tuning.measurement.count > 0)

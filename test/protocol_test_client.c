@@ -525,6 +525,7 @@ EngineStatus
 entry_create(AreaHeader *area, int number, uint32_t entry)
 {
 	AreaChannel *channel = channel_prepare(area, number, CHANNEL_CREATE, entry);
+	EngineStatus status;
 
 	channel->request.spec = (MirrorSpec) {
 		.dims = TEST_DIMS,
@@ -539,7 +540,14 @@ entry_create(AreaHeader *area, int number, uint32_t entry)
 		.columns = TEST_COLUMNS,
 	};
 	memcpy(channel->request.spec.column_kinds, oracle_kinds, sizeof(oracle_kinds));
-	return channel_call(area, number);
+	status = channel_call(area, number);
+	/* An engine without columns: only searches without programs are for it. */
+	if (status == ENGINE_UNSUPPORTED)
+	{
+		channel->request.spec.columns = 0;
+		status = channel_call(area, number);
+	}
+	return status;
 }
 
 EngineStatus

@@ -386,7 +386,7 @@ static bool
 columns_are_sent(const ScanWants *wants)
 {
 	return wants->columns.program != NULL && client_takes_program(wants->columns.program) &&
-		client_engine_has_columns() && wants->kind != SCAN_FIRST &&
+		wants->kind != SCAN_FIRST &&
 		(wants->kind == SCAN_EXACT || gpuann_max_scan_tuples == GPUANN_UNSET);
 }
 

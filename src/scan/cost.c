@@ -587,7 +587,7 @@ gather_price(const PricedIndex *index, const NodeDemand *demand)
 	bool		filtered = index->rel->baserestrictinfo != NIL;
 	GraphRounds rounds = {0};
 
-	if (index->server && demand->columns < 1)
+	if (index->server && demand->columns < 1 && !scan_sends_late(needed, index->ef, index->rows))
 		return price + chosen_price(index, demand, demand->wanted);
 	if (first >= index->ef &&
 		(is_too_broad(index, first, false) || choosing_is_cheaper(index, demand, needed)))

@@ -69,8 +69,13 @@ add_leaf(TestProgram *program, uint64_t *random)
 {
 	FilterStep *step = &program->steps[program->nsteps++];
 	uint32_t	column = (uint32_t) (next_random(random) % TEST_COLUMNS);
+	FilterOp	op;
 
-	*step = (FilterStep) {.op = (uint8_t) (next_random(random) % FILTER_AND),
+	/* None of the columns is a set. */
+	do
+		op = (FilterOp) (next_random(random) % FILTER_AND);
+	while (op == FILTER_ANY_TAG || op == FILTER_ALL_TAGS);
+	*step = (FilterStep) {.op = (uint8_t) op,
 						  .column = (uint8_t) column,
 						  .value = program->nvalues,
 						  .has_null = next_random(random) % 4 == 0};

@@ -105,7 +105,7 @@ program_random(TestProgram *program, uint64_t *random)
 }
 
 void
-program_write(const TestProgram *program, QueryRequest *request, void *to)
+test_program_write(const TestProgram *program, QueryRequest *request, void *to)
 {
 	request->program_steps = program->nsteps;
 	request->program_values = program->nvalues;
@@ -280,7 +280,7 @@ client_post(Client *client, const Search *search)
 	payload->posted_us = now_us();
 	atomic_store_explicit(&payload->asleep, 0, memory_order_relaxed);
 	memcpy(payload->vector, search->vector, sizeof(search->vector));
-	program_write(&search->program, &payload->query, payload->program);
+	test_program_write(&search->program, &payload->query, payload->program);
 	/* A late answer must not look like this one's. */
 	payload->status = 999;
 	payload->count = payload->passing = 999999;
@@ -473,9 +473,9 @@ channel_fill_searches(AreaHeader *area, int number, const Search *searches, uint
 			   sizeof(searches[0].vector));
 	channel->request.mirror_generation = searches[0].generation;
 	channel->request.count = count;
-	program_write(&searches[0].program, &channel->request.query,
-				  channel_array(area, number, &channel->request.columns_offset,
-								64 + count * sizeof(searches[0].vector), PROGRAM_BYTES));
+	test_program_write(&searches[0].program, &channel->request.query,
+					   channel_array(area, number, &channel->request.columns_offset,
+									 64 + count * sizeof(searches[0].vector), PROGRAM_BYTES));
 	channel->request.query.method = METHOD_EXACT;
 	channel->request.query.k = searches[0].k;
 	channel->request.query.set = searches[0].set;

@@ -43,7 +43,7 @@ my @columns = (
 	{ name => 'u', type => 'uuid', made => q{md5((r % 60)::text)::uuid}, values => [ "md5('3')::uuid", "md5('9')::uuid", "'80000000-0000-0000-0000-000000000000'" ] },
 	{ name => 'x', type => 'varchar', made => q{CASE WHEN r % 19 > 0 THEN repeat('x', r % 4 * 6) || r % 20 END}, values => [ "'7'", "''", "'xxxxxx3'", "repeat('x', 18) || '11'", "'xxxxxxxxxxxx14'::text", "'x9'::name" ], bounds => 1 },
 	{ name => 'y', type => 'text[]', made => q{CASE WHEN r % 11 = 0 THEN ARRAY['t1', NULL] WHEN r % 13 > 0 THEN ARRAY(SELECT 't' || (r + i * i) % 25 FROM generate_series(1, r % 12) i) END},
-		sets => [ "'t3'", "repeat('t', 20)", 'NULL::text' ], values => [ "ARRAY['t1', 't5']", "ARRAY['t2']", "ARRAY['t3', NULL]", "'{}'::text[]", "ARRAY['t7', 't8', 't11']", "ARRAY['t9']::varchar[]" ], bounds => 1 },
+		sets => [ "'t3'", "repeat('t', 20)", 'NULL::text' ], values => [ "ARRAY['t1', 't5']", "ARRAY['t2']", "ARRAY['t3', NULL]", "'{}'::text[]", "ARRAY['t7', 't8', 't11']", "ARRAY['t9']::varchar[]::text[]" ], bounds => 1 },
 	{ name => 'z', type => 'integer[]', made => q{CASE WHEN r % 13 > 0 THEN ARRAY(SELECT (r + i * i) % 25 - 3 FROM generate_series(1, r % 12) i) END},
 		sets => [ -1, 5, "'3'::bigint" ], values => [ 'ARRAY[1, 5]', 'ARRAY[-3]', "'{}'", 'ARRAY[2, NULL]', 'NULL' ], bounds => 1 },
 	{ name => 'm', type => 'mood', made => q{(enum_range(NULL::mood))[r % 5]}, values => [ "'sad'", "'ok'", "'mixed'", "'happy'" ] },

@@ -219,7 +219,7 @@ extern const FilterKind oracle_kinds[TEST_COLUMNS];
 /* A condition that makes sense, and often lets some rows pass. */
 extern void program_random(TestProgram *program, uint64_t *random);
 /* Write it as a request has it. */
-extern void program_write(const TestProgram *program, QueryRequest *request, void *to);
+extern void test_program_write(const TestProgram *program, QueryRequest *request, void *to);
 extern void search_random(Search *search, const AreaHeader *area, uint32_t entry, uint64_t *random);
 
 /*

@@ -67,16 +67,6 @@ extern bool client_would_answer(Relation index);
 extern bool client_engine_is_cuda(void);
 
 /*
- * Whether the server's engine keeps columns and evaluates programs. The one on
- * a GPU does not yet: its mirrors have no columns.
- */
-static inline bool
-client_engine_has_columns(void)
-{
-	return !client_engine_is_cuda();
-}
-
-/*
  * Find or create the entry of an index, and request its mirror, even if it was
  * refused or quarantined before; entry -1: impossible.
  */

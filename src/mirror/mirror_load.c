@@ -20,7 +20,6 @@
 #include "base/base.h"
 
 #include "base/faults.h"
-#include "client/client.h"
 #include "client/list_counts.h"
 #include "lists/lists.h"
 #include "mirror/worker.h"
@@ -227,6 +226,20 @@ copy_versions(const MirrorSlice *slice, const RowPage *at, Buffer buffer, const 
 	}
 }
 
+/*
+ * Make all columns NULL of records that were never used, which few conditions
+ * let pass: what passes is counted.
+ */
+static void
+mark_unused(const IndexFormat *format, unsigned char *records, uint32 count)
+{
+	const uint16 nulls = PG_UINT16_MAX;
+
+	for (uint32 i = 0; i < count; i++, records += format->column_bytes)
+		if (!ItemPointerIsValid(&((ColumnRecord *) records)->tid))
+			memcpy(records + offsetof(ColumnRecord, nulls), &nulls, sizeof(nulls));
+}
+
 /* Copy the records of a column page, or bytes of vectors; zeros: no page. */
 static void
 copy_bytes(const MirrorSlice *slice, const RowPage *at, Buffer buffer, LoadedRows *rows)
@@ -243,7 +256,9 @@ copy_bytes(const MirrorSlice *slice, const RowPage *at, Buffer buffer, LoadedRow
 		memcpy(to, column_record(format, BufferGetPage(buffer), at->first), bytes);
 	else
 		memcpy(to, VectorBytesOf(BufferGetPage(buffer)) + at->offset, bytes);
-	if (!columns)
+	if (columns)
+		mark_unused(format, to, at->end - at->first);
+	else
 		rows->vectors += bytes;
 }
 
@@ -542,7 +557,7 @@ load_create(MirrorSlice *slice, uint32 rows)
 	request->spec.device = -1;
 	if (format_has_lists(format))
 		lists_spec(slice, &request->spec.lists);
-	if (columns != NULL && client_engine_has_columns())
+	if (columns != NULL)
 	{
 		request->spec.columns = columns->count;
 		column_kinds(columns, request->spec.column_kinds);

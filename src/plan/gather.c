@@ -54,12 +54,19 @@ foresee(GpuannNode *node)
 	GpuannScan *scan = node->scan;
 	uint64		page = node->wanted - node->skipped;
 	bool		first_page = node->in_steps && node->passed.count < page;
-	double		share = scan_share_seen((double) node->passed.count,
-										(double) (node->judged - node->judged_before),
-										node->expected);
-	double		needed =
-		scan_rows_needed((double) (first_page ? page : node->wanted), Min(share, 1));
+	uint64		judged = node->judged - node->judged_before;
+	double		expected = node->expected;
+	double		share;
+	double		needed;
 
+	/* What columns exclude is no more among the answers. */
+	if (scan_sends_program(scan) && scan->wants.columns.late)
+	{
+		judged -= node->excluded - node->excluded_before;
+		expected = node_share_sent(node);
+	}
+	share = scan_share_seen((double) node->passed.count, (double) judged, expected);
+	needed = scan_rows_needed((double) (first_page ? page : node->wanted), Min(share, 1));
 	scan->least_ef = (uint32) Min(needed, ENGINE_MAX_SLOTS);
 	if (node->in_steps && !first_page)
 		scan->least_ef = 0;

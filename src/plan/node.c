@@ -386,8 +386,14 @@ static bool
 columns_are_sent(const ScanWants *wants)
 {
 	return wants->columns.program != NULL && client_takes_program(wants->columns.program) &&
-		client_engine_has_columns() && wants->kind != SCAN_FIRST &&
+		wants->kind != SCAN_FIRST &&
 		(wants->kind == SCAN_EXACT || gpuann_max_scan_tuples == GPUANN_UNSET);
+}
+
+double
+node_share_sent(const GpuannNode *node)
+{
+	return Min(node->expected / node->columns_share, 1);
 }
 
 /*
@@ -398,19 +404,24 @@ scan_wants(GpuannNode *node)
 {
 	bool		limited = visits_are_limited(node);
 	bool		lists = format_has_lists(index_format(node->index));
+	double		as_set = gpuann_effective_ef_search(node->index, lists);
+	double		needed;
 	ScanWants	wants = {.set = true,
 						 .kind = scan_kind(node, limited),
 						 .few = node->few,
 						 .most_distance = node->most_distance,
 						 .columns = column_filter(node)};
 
+	needed = scan_rows_needed((double) node->wanted, node->expected);
 	wants.columns.sent = columns_are_sent(&wants);
-	/* A server's answers have passed the columns. */
-	if (wants.columns.sent && client_would_answer(node->index))
-		node->expected = Min(node->expected / node->columns_share, 1);
-	wants.rows = (uint64) Min(scan_rows_needed((double) node->wanted, node->expected),
-							  ENGINE_MAX_SLOTS);
-	wants.ef = first_breadth(node, gpuann_effective_ef_search(node->index, lists), lists);
+	wants.columns.late = scan_sends_late(needed, as_set, node->index->rd_rel->reltuples);
+	if (wants.columns.sent && !wants.columns.late && client_would_answer(node->index))
+	{
+		node->expected = node_share_sent(node);
+		needed = scan_rows_needed((double) node->wanted, node->expected);
+	}
+	wants.rows = (uint64) Min(needed, ENGINE_MAX_SLOTS);
+	wants.ef = first_breadth(node, as_set, lists);
 	if (node->kind == NODE_RANGE)
 		wants.rows = (uint64) Min(2 * node->css.ss.ps.plan->plan_rows, ENGINE_MAX_SLOTS);
 	if (node->wanted > 0 && node->filter != NULL &&
@@ -521,6 +532,7 @@ begin_scan(GpuannNode *node)
 	}
 	node->in_order = node->kind != NODE_RANGE && node->scan->wants.kind != SCAN_AS_FOUND;
 	node->judged_before = node->judged;
+	node->excluded_before = node->excluded;
 	node->gathered = node->scan->wants.kind == SCAN_GATHER && gather_rows(node);
 }
 

@@ -125,6 +125,7 @@ typedef struct GpuannNode
 	/* told by EXPLAIN, of all scans */
 	uint64		judged;
 	uint64		excluded;		/* of these, by columns, without being fetched */
+	uint64		excluded_before;	/* when this scan began */
 	uint64		passed_count;
 } GpuannNode;
 
@@ -335,6 +336,9 @@ extern void node_keep(GpuannNode *node);
 
 /* Whether a row is there for the snapshot and passes the filters. */
 extern bool node_judge(GpuannNode *node, ScanRow *row);
+
+/* Which share is expected to pass of answers that columns have let pass. */
+extern double node_share_sent(const GpuannNode *node);
 
 /* Have the query, and what the scan asks for, if that was not done. */
 extern void node_prepare(GpuannNode *node);

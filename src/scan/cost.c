@@ -124,8 +124,7 @@ struct PricedIndex
 	double		lists;			/* 0: it is a graph */
 	double		probes;			/* of the first search */
 	bool		readable;		/* the metapage is */
-	bool		server;			/* answers now, ... */
-	bool		chooses;		/* ... and evaluates columns */
+	bool		server;			/* answers now */
 	bool		paged;			/* graph searches are charged for pages */
 	const StepPrices *step;
 };
@@ -176,7 +175,6 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 	relation = index_open(info->indexoid, NoLock);
 	examine_format(relation, index);
 	index->server = client_would_answer(relation);
-	index->chooses = index->server && client_engine_has_columns();
 	index->paged = !index->server || !client_engine_is_cuda();
 	index->step = !index->paged ? &cuda_prices : index->server ? &cpu_prices : &page_prices;
 	index_close(relation, NoLock);
@@ -506,7 +504,7 @@ chosen_price(const PricedIndex *index, const NodeDemand *demand, double wanted)
 	double		column_pages = index->rows * index->column_bytes / BLCKSZ;
 	double		proposals = Min(wanted / Max(pass, 1 / chosen), chosen);
 
-	if (index->chooses)
+	if (index->server)
 		return server_chosen_price(index, chosen, proposals) + judging_price(index, proposals);
 	return index->rows * COLUMN_OPERATORS * cpu_operator_cost +
 		   Min(column_pages, index->pages) * index->sequential_page +
@@ -521,7 +519,7 @@ chosen_price(const PricedIndex *index, const NodeDemand *demand, double wanted)
 static bool
 chooses_first(const PricedIndex *index, const NodeDemand *demand)
 {
-	return index->chooses ? demand->columns < 1 : demand->columns <= MOST_CHOSEN;
+	return index->server ? demand->columns < 1 : demand->columns <= MOST_CHOSEN;
 }
 
 /*
@@ -589,7 +587,7 @@ gather_price(const PricedIndex *index, const NodeDemand *demand)
 	bool		filtered = index->rel->baserestrictinfo != NIL;
 	GraphRounds rounds = {0};
 
-	if (index->chooses && demand->columns < 1)
+	if (index->server && demand->columns < 1 && !scan_sends_late(needed, index->ef, index->rows))
 		return price + chosen_price(index, demand, demand->wanted);
 	if (first >= index->ef &&
 		(is_too_broad(index, first, false) || choosing_is_cheaper(index, demand, needed)))

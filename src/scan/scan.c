@@ -163,7 +163,7 @@ scan_first_query(IndexScanDesc desc, ServerQuery *query)
 	*query = (ServerQuery){.vector = query_elements(scan, &desc->orderByData[0]),
 						   .vector_bytes = scan->format->vector_bytes,
 						   .method = METHOD_GRAPH};
-	if (scan->wants.columns.sent)
+	if (scan->wants.columns.sent && !scan->wants.columns.late)
 		query->program = scan->wants.columns.program;
 	query->k = query->ef = first_ef(desc->indexRelation, &scan->wants);
 	/* As graph_round() does, but with the catalog's number of rows. */

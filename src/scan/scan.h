@@ -33,6 +33,8 @@
 #define COLUMN_ROWS			200		/* rows whose columns are evaluated in the time of one more of
 									 * ef over pages, ... */
 #define SERVER_COLUMN_ROWS	100 	/* ... and by a server */
+#define SENT_COLUMN_ROWS	3200	/* rows whose columns a server evaluates in four times the time
+									 * of one more of ef */
 #define CHOSEN_ROW_COST		24		/* columns evaluated in the time in which pages rank a row that
 									 * they have let pass */
 #define MOST_CHOSEN			0.5		/* a larger share is not worth being chosen from the start */
@@ -118,6 +120,17 @@ static inline bool
 scan_columns_are_cheaper(double ef, double rows, double share, bool server)
 {
 	return ef * (server ? SERVER_COLUMN_ROWS : COLUMN_ROWS) > rows * (1 + share * CHOSEN_ROW_COST);
+}
+
+/*
+ * Whether the first round is to be searched without the columns' program though
+ * it could be sent: it is as broad as without a filter, or so narrow that its
+ * price is little beside that of evaluating the columns of all rows.
+ */
+static inline bool
+scan_sends_late(double needed, double as_set, double rows)
+{
+	return needed <= as_set || needed * SENT_COLUMN_ROWS <= rows;
 }
 
 /*
@@ -209,7 +222,8 @@ typedef struct ScanFilter
 typedef struct ColumnFilter
 {
 	const FilterProgram *program;
-	bool		sent;			/* a server that answers gets it, and evaluates it */
+	bool		sent;			/* a server that answers gets it, and evaluates it, ... */
+	bool		late;			/* ... but not with the first graph round */
 	double		share;			/* of the rows that the planner expects it to let pass */
 	uint64		wanted;			/* rows that pass the caller's filter, of a page; 0: unknown */
 	bool		secret;			/* how many rows pass is not told to who asks */
@@ -377,8 +391,8 @@ typedef struct GpuannScan
 } GpuannScan;
 
 /*
- * Whether the server is sent the columns' program with each query, and so
- * chooses, itself and by how many rows pass, what it ranks.
+ * Whether the server is sent the columns' program with queries, and so chooses,
+ * itself and by how many rows pass, what it ranks.
  */
 static inline bool
 scan_sends_program(const GpuannScan *scan)

@@ -154,11 +154,12 @@ search_unseen_passing(GpuannScan *scan, uint64 from, const ExactRange *range, Pa
 
 /*
  * Search the list entries that the server's mirror had not seen; `full`: its
- * answer does not cover rows after its last. False: they have been trimmed.
+ * answer does not cover rows after its last; `by_columns`: only what the
+ * columns let pass. False: they have been trimmed.
  */
 static bool
 search_unseen(GpuannScan *scan, const ServerAnswer *server, bool full, const ExactRange *range,
-			  PageAnswer *pending)
+			  bool by_columns, PageAnswer *pending)
 {
 	ExactRange	unseen = *range;
 	SearchBound until = {.set = false};
@@ -174,11 +175,11 @@ search_unseen(GpuannScan *scan, const ServerAnswer *server, bool full, const Exa
 	if (!range->beyond.set &&
 		scan_unmirrored_search(scan, server->position, &until, pending))
 	{
-		if (scan_sends_program(scan))
+		if (by_columns)
 			columns_keep_rows(scan, pending);
 		return true;
 	}
-	if (scan_sends_program(scan))
+	if (by_columns)
 		return search_unseen_passing(scan, server->position, range, pending);
 	scan_read_meta(scan);
 	/*
@@ -315,7 +316,8 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 			return false;
 		query.set = *set;
 	}
-	else if (scan_sends_program(scan))
+	else if (scan_sends_program(scan) &&
+			 !(scan->wants.columns.late && method == METHOD_GRAPH && !scan->answered))
 		query.program = scan->wants.columns.program;
 	source_plan_query(scan->query.index, scan->format, &query, &lists);
 	if (!take_first_answer(scan, &query, &server, &changes))
@@ -323,7 +325,8 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	if (why == FALLBACK_NONE && set != NULL && !all_passed(scan, &server))
 		why = FALLBACK_INVALID_ANSWER;
 	full = answer_is_full(&query, &server, lists);
-	if (why == FALLBACK_NONE && !search_unseen(scan, &server, full, range, &pending))
+	if (why == FALLBACK_NONE &&
+		!search_unseen(scan, &server, full, range, query.program != NULL, &pending))
 		why = FALLBACK_BEHIND;
 	if (why != FALLBACK_NONE)
 	{

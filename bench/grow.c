@@ -215,7 +215,7 @@ static void
 build(const char *what, uint32_t first, uint32_t piece)
 {
 	MirrorSpec spec = {dims,		   ELEMENT_FLOAT,	 METRIC_L2, METHOD_GRAPH, 32, rows,
-					   RESIDENCY_FULL, PLACEMENT_SINGLE, -1,			 {0}};
+					   RESIDENCY_FULL, PLACEMENT_SINGLE, -1,			 {0},		   0,  {0}};
 	EngineJob	drop = {.kind = JOB_DROP};
 	EngineError error = {0};
 	double		begun = now();

@@ -324,7 +324,7 @@ open_mirror(const DataSet *set)
 {
 	MirrorSpec	spec = {
 		set->dims, set_type(set), set->metric,
-		METHOD_GRAPH, DEGREE, set->rows, RESIDENCY_FULL, PLACEMENT_SINGLE, -1, {0}
+		METHOD_GRAPH, DEGREE, set->rows, RESIDENCY_FULL, PLACEMENT_SINGLE, -1, {0}, 0, {0}
 	};
 	EngineError error = {0};
 

@@ -26,13 +26,16 @@ static World *
 world_with(MirrorSpec spec, const Table *table, uint32_t room, Shape shape)
 {
 	EngineError error = {0};
+	EngineStatus status;
 	MirrorId	id;
 	World	   *world;
 
 	spec.columns = table->columns;
 	memcpy(spec.column_kinds, table->kinds, sizeof(spec.column_kinds));
-	if (ops->mirror_create(engine, &spec, &id, &error) == ENGINE_UNSUPPORTED)
+	status = ops->mirror_create(engine, &spec, &id, &error);
+	if (status == ENGINE_UNSUPPORTED)
 		skip("%s", error.text);
+	must(status, &error, "mirror_create");
 	must(run_job(&(EngineJob) {.kind = JOB_DROP, .mirror = id}, &(JobProgress) {0}), &error,
 		 "drop");
 	world = world_create_of(&spec, room, shape);
@@ -70,17 +73,17 @@ passing_rows(const World *world, const FilterProgram *program)
 	return passing;
 }
 
-/* A filter with every other slot, some of them beyond the rows or not in it. */
-static void
-add_filter(EngineQuery *query)
+/* A bitmap with about half of the slots, and not of all rows, or of more. */
+static const uint64_t *
+some_slots(uint32_t *slots)
 {
-	uint32_t	slots = ROWS / 2 + random_below(ROWS);
-	uint64_t   *filter = allocate((slots + 63) / 64 * sizeof(uint64_t));
+	uint64_t   *bits;
 
-	for (uint32_t slot = 0; slot < slots; slot++)
-		filter[slot / 64] |= (uint64_t) random_below(2) << (slot % 64);
-	query->filter = filter;
-	query->filter_slots = slots;
+	*slots = ROWS / 2 + random_below(ROWS);
+	bits = allocate((*slots + 63) / 64 * sizeof(uint64_t));
+	for (uint32_t slot = 0; slot < *slots; slot++)
+		bits[slot / 64] |= (uint64_t) random_below(2) << (slot % 64);
+	return bits;
 }
 
 /*
@@ -112,7 +115,9 @@ check_programs(const Columns *columns, uint32_t rounds)
 					   40, world_vector(world, ROWS + i));
 			queries[i].program = &programs[i];
 			if (random_below(3) == 0)
-				add_filter(&queries[i]);
+				queries[i].filter = some_slots(&queries[i].filter_slots);
+			if (random_below(3) == 0)
+				queries[i].exclude = some_slots(&queries[i].exclude_slots);
 			if (random_below(3) == 0)
 			{
 				queries[i].has_beyond = true;
@@ -458,6 +463,39 @@ memory(void)
 	world_drop(world);
 }
 
+/* Rows beyond the device's memory are in the host's, their columns are not. */
+static void
+rows_on_host(void)
+{
+	MirrorSpec	spec = graph_spec(ELEMENT_FLOAT, METRIC_L2, 1000);
+	Columns		columns = {.table = table_create(ROWS + TOGETHER, allocate, random_below)};
+	EngineConfig config = {.device = options.device, .simd = options.simd,
+						   .host_rows_limit = UINT64_C(64) << 20};
+	EngineMemory figures;
+
+	reopen(&config);
+	ops->memory(engine, &figures);
+	if (figures.host_rows_limit == 0)
+		skip("this engine has no memory for rows apart from its own");
+	spec.residency = RESIDENCY_COMPRESSED;
+	spec.capacity = ROWS;
+	/* twice, because what else is used depends on the limit */
+	for (uint32_t i = 0; i < 3; i++)
+	{
+		columns.world = world_with(spec, columns.table, ROWS + TOGETHER, SHAPE_UNIFORM);
+		world_append(columns.world, ROWS);
+		if (i == 2)
+			break;
+		ops->memory(engine, &figures);
+		config.memory_limit = i == 0 ? figures.used : figures.used - figures.vectors / 2;
+		reopen(&config);
+	}
+	if (world_info(columns.world).host_bytes == 0)
+		skip("the device's figures vary: all rows are there");
+	check_programs(&columns, 4);
+	world_drop(columns.world);
+}
+
 /* What is refused: columns, rows without them, programs with faults. */
 static void
 refused(void)
@@ -505,6 +543,7 @@ const Case column_cases[] = {
 	{"columns_graph_shares", graph_shares, false},
 	{"columns_list_shares", list_shares, false},
 	{"columns_memory", memory, false},
+	{"columns_of_rows_on_host", rows_on_host, false},
 	{"columns_refused", refused, false},
 	{NULL}
 };

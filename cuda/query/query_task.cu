@@ -191,7 +191,8 @@ few_pass(const CudaTask *task)
 	uint32_t few = task->mirror->rows / FEW_DIVISOR;
 
 	few = few > FEW_MIN ? few : FEW_MIN;
-	if (task->condition != NULL && few < FEW_BYTES / task->mirror->stride)
+	if (task->condition != NULL && !task->mirror->host_rows &&
+		few < FEW_BYTES / task->mirror->stride)
 		few = FEW_BYTES / task->mirror->stride;
 	return task->method != METHOD_EXACT && !task->reference && task_is_filtered(task) &&
 		   task->passing <= few;

@@ -173,6 +173,8 @@ main()
 						   i == 3 ? RESIDENCY_COMPRESSED : RESIDENCY_FULL,
 						   PLACEMENT_SINGLE,
 						   -1,
+						   {},
+						   0,
 						   {}};
 		EngineJob job;
 

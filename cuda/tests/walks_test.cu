@@ -199,6 +199,8 @@ make_mirror(Copy *copy, std::vector<float> *centres)
 					   RESIDENCY_FULL,
 					   PLACEMENT_SINGLE,
 					   -1,
+					   {},
+					   0,
 					   {}};
 	std::vector<uint32_t> versions(ROWS, 1),
 		slots;

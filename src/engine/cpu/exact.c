@@ -16,6 +16,7 @@
 #include "engine/cpu/cpu.h"
 #include "engine/select.h"
 
+#define FETCHED_AHEAD		8		/* rows of a filter; a power of two */
 #define MIN_SCALE			1e-15f	/* with norms outside this range precision may have been lost */
 #define MAX_SCALE			1e15f
 
@@ -154,12 +155,33 @@ next_admitted(const EngineQuery *query, uint32_t slot, uint32_t end)
 	return end;
 }
 
+/*
+ * Rows without a filter lie one behind another, and the processor fetches them
+ * ahead itself; those that a filter has are prefetched.
+ */
 void
 exact_scan(ExactScan *scan, uint32_t first, uint32_t end)
 {
-	for (uint32_t slot = next_admitted(scan->query, first, end); slot < end;
-		 slot = next_admitted(scan->query, slot + 1, end))
-		exact_consider(scan, slot);
+	uint32_t	fetched[FETCHED_AHEAD];
+	uint32_t	begun = 0;
+	uint32_t	done = 0;
+	uint32_t	next = next_admitted(scan->query, first, end);
+
+	for (; scan->query->filter == NULL && next < end; next++)
+		exact_consider(scan, next);
+	for (;;)
+	{
+		for (; begun - done < FETCHED_AHEAD && next < end; begun++)
+		{
+			fetched[begun % FETCHED_AHEAD] = next;
+			mirror_prefetch_word(scan->mirror, next);
+			mirror_prefetch(scan->mirror, next);
+			next = next_admitted(scan->query, next + 1, end);
+		}
+		if (begun == done)
+			return;
+		exact_consider(scan, fetched[done++ % FETCHED_AHEAD]);
+	}
 }
 
 /* Answer a query by an exact scan of all rows, or all that its filter has. */

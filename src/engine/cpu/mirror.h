@@ -189,13 +189,19 @@ mirror_write_row(const Mirror *mirror, uint32_t slot, const uint32_t *neighbours
 		atomic_store_explicit(&row[i], i < count ? neighbours[i] : NO_SLOT, memory_order_relaxed);
 }
 
+static inline void
+mirror_prefetch_word(const Mirror *mirror, uint32_t slot)
+{
+	__builtin_prefetch(&mirror_chunk(mirror, slot)->words[mirror_place(mirror, slot)]);
+}
+
 /* Prefetch a graph row and its state word. */
 static inline void
 mirror_prefetch_row(const Mirror *mirror, uint32_t slot)
 {
 	const char *row = (const char *) mirror_row(mirror, slot);
 
-	__builtin_prefetch(&mirror_chunk(mirror, slot)->words[mirror_place(mirror, slot)]);
+	mirror_prefetch_word(mirror, slot);
 	for (size_t at = 0; at < mirror->spec.degree * sizeof(uint32_t); at += 64)
 		__builtin_prefetch(row + at);
 }

@@ -40,9 +40,9 @@ static void
 draw_page(Measurement *measurement, uint32 first, uint32 end, BufferAccessStrategy strategy,
 		  pg_prng_state *random, Sample *samples, uint32 room, uint64 *met)
 {
-	Buffer		buffer =
-		read_page_in_bulk(measurement->near.index, node_block(measurement->near.format, first), PAGE_NODE,
-						  BUFFER_LOCK_SHARE, true, strategy);
+	Buffer		buffer = read_page_in_bulk(measurement->near.index,
+									   node_block(measurement->near.format, first), PAGE_NODE,
+									   BUFFER_LOCK_SHARE, true, strategy);
 	Page		page = BufferGetPage(buffer);
 
 	for (uint32 slot = first; slot < end && !PageIsNew(page); slot++)
@@ -129,7 +129,8 @@ ask_about(Measurement *measurement, Sample *sample, Datum query, bool exact, Fir
 
 	CHECK_FOR_INTERRUPTS();
 	ScanKeyEntryInitialize(&key, SK_ORDER_BY, 1, GPUANN_STRATEGY_DISTANCE, InvalidOid, InvalidOid,
-						   index_getprocid(measurement->near.index, 1, GPUANN_DISTANCE_PROC), query);
+						   index_getprocid(measurement->near.index, 1, GPUANN_DISTANCE_PROC),
+						   query);
 	INSTR_TIME_SET_CURRENT(start);
 	index_rescan(measurement->near.scan, NULL, 0, &key, 1);
 	scan->first = first;
@@ -170,10 +171,12 @@ ask_batch(Measurement *measurement, Sample *samples, uint32 count, bool exact, A
 	for (uint32 i = 0; i < count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		read_vector(measurement->near.index, measurement->near.format, samples[i].slot, vectors + i * bytes);
+		read_vector(measurement->near.index, measurement->near.format, samples[i].slot,
+					vectors + i * bytes);
 	}
 	INSTR_TIME_SET_CURRENT(start);
-	scan_batch_ask(measurement->near.index, vectors, count, exact ? METHOD_EXACT : METHOD_GRAPH, first);
+	scan_batch_ask(measurement->near.index, vectors, count, exact ? METHOD_EXACT : METHOD_GRAPH,
+				   first);
 	sums->ms += ms_since(start);
 	for (uint32 i = 0; i < count; i++)
 	{

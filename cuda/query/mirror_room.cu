@@ -61,11 +61,7 @@ mirror_open(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineErro
 	uint32_t slots = spec->capacity < MIRROR_FIRST_ROWS ? MIRROR_FIRST_ROWS : spec->capacity;
 	CudaMirror *mirror = NULL;
 	bool had_buffers = engine->stream.tile_bytes > 0;
-	EngineStatus status;
-
-	if (spec->columns > 0)
-		return engine_error(error, ENGINE_UNSUPPORTED, "this engine has no columns");
-	status = mirror_create(&engine->device, spec, &mirror, error);
+	EngineStatus status = mirror_create(&engine->device, spec, &mirror, error);
 
 	if (status != ENGINE_OK)
 		return status;

@@ -96,16 +96,10 @@ copy_results(RawAnswer *raw, const SearchResult *results, uint32 k)
 static void
 write_program(const ServerQuery *query, void *to)
 {
-	const FilterProgram *program = query->program;
-	Size		values;
-
-	if (program == NULL)
+	if (query->program == NULL)
 		return;
-	Assert(client_takes_program(program));
-	values = program->nvalues * sizeof(FilterValue);
-	if (values > 0)
-		memcpy(to, program->values, values);
-	memcpy((char *) to + values, program->steps, program->nsteps * sizeof(FilterStep));
+	Assert(client_takes_program(query->program));
+	program_write(query->program, to);
 }
 
 /* The query's fields in the shared area's format. */

@@ -79,7 +79,7 @@ extern bool client_evict(Relation index);
 static inline bool
 client_takes_program(const FilterProgram *program)
 {
-	return program_bytes(program->nsteps, program->nvalues) <= PROGRAM_BYTES;
+	return program_bytes(program) <= PROGRAM_BYTES;
 }
 
 /*

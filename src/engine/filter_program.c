@@ -7,12 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t
-program_bytes(const FilterProgram *program)
-{
-	return program->nvalues * sizeof(FilterValue) + program->nsteps * sizeof(FilterStep);
-}
-
 void
 program_write(const FilterProgram *program, void *to)
 {
@@ -40,7 +34,18 @@ program_copy(const FilterProgram *program)
 bool
 program_same(const FilterProgram *a, const FilterProgram *b)
 {
-	return a->nsteps == b->nsteps && a->nvalues == b->nvalues &&
-		memcmp(a->steps, b->steps, a->nsteps * sizeof(FilterStep)) == 0 &&
-		(a->nvalues == 0 || memcmp(a->values, b->values, a->nvalues * sizeof(FilterValue)) == 0);
+	if (a->nsteps != b->nsteps || a->nvalues != b->nvalues ||
+		(a->nvalues > 0 && memcmp(a->values, b->values, a->nvalues * sizeof(FilterValue)) != 0))
+		return false;
+	/* Not as bytes: those between fields may be any. */
+	for (uint32_t i = 0; i < a->nsteps; i++)
+	{
+		const FilterStep *x = &a->steps[i];
+		const FilterStep *y = &b->steps[i];
+
+		if (x->op != y->op || x->column != y->column || x->has_null != y->has_null ||
+			x->value != y->value || x->count != y->count)
+			return false;
+	}
+	return true;
 }

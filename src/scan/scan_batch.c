@@ -98,21 +98,7 @@ ready_mirror(Relation index, MirrorRef *mirror)
 static bool
 same_program(const FilterProgram *a, const FilterProgram *b)
 {
-	if (a == NULL || b == NULL)
-		return a == b;
-	if (a->nsteps != b->nsteps || a->nvalues != b->nvalues ||
-		(a->nvalues > 0 && memcmp(a->values, b->values, a->nvalues * sizeof(FilterValue)) != 0))
-		return false;
-	for (uint32 i = 0; i < a->nsteps; i++)
-	{
-		const FilterStep *x = &a->steps[i];
-		const FilterStep *y = &b->steps[i];
-
-		if (x->op != y->op || x->column != y->column || x->has_null != y->has_null ||
-			x->value != y->value || x->count != y->count)
-			return false;
-	}
-	return true;
+	return a == NULL || b == NULL ? a == b : program_same(a, b);
 }
 
 /*

@@ -133,7 +133,8 @@ channel_search_take_program(Server *server, uint32_t number, EngineError *error)
 {
 	ChannelSearch *search = &server->channels[number].search;
 	const ChannelRequest *request = &server->channels[number].request;
-	uint64_t	bytes = program_bytes(request->query.program_steps, request->query.program_values);
+	uint64_t	bytes =
+		program_bytes_of(request->query.program_steps, request->query.program_values);
 
 	if (request->query.program_steps == 0)
 		return ENGINE_OK;

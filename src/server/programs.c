@@ -29,10 +29,10 @@ program_take(const QueryRequest *request, const void *from, void *room, FilterPr
 	*program = (FilterProgram) {0};
 	if (request->program_steps == 0)
 		return ENGINE_OK;
-	if (program_bytes(request->program_steps, request->program_values) > PROGRAM_BYTES)
+	if (program_bytes_of(request->program_steps, request->program_values) > PROGRAM_BYTES)
 		return engine_error(error, ENGINE_INVALID, "a program of %u steps and %u values is too long",
 							request->program_steps, request->program_values);
-	memcpy(room, from, program_bytes(request->program_steps, request->program_values));
+	memcpy(room, from, program_bytes_of(request->program_steps, request->program_values));
 	if (!flags_are_right((const unsigned char *) room + values, request->program_steps))
 		return engine_error(error, ENGINE_INVALID, "a step of a program has an invalid flag");
 	*program = (FilterProgram) {

@@ -84,6 +84,7 @@
 
 #include "engine/clock.h"
 #include "engine/engine.h"
+#include "engine/filter_program.h"
 #include "server/steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
@@ -371,13 +372,6 @@ typedef struct SetName
  */
 _Static_assert(sizeof(FilterStep) == 12 && sizeof(FilterValue) == 16,
 			   "steps and values follow each other without padding");
-
-/* Bytes of a program. */
-static inline uint64_t
-program_bytes(uint32_t steps, uint32_t values)
-{
-	return (uint64_t) steps * sizeof(FilterStep) + (uint64_t) values * sizeof(FilterValue);
-}
 
 /* ---- request payloads ---- */
 

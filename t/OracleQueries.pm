@@ -84,6 +84,16 @@ sub radius
 	return sprintf('(%.17g)', $value);
 }
 
+# The same for a parameter of type float8. As a literal in the judge's filter it has to be one, too: a numeric literal keeps 17 digits where a
+# float8 that is cast to numeric keeps 15.
+sub parameter_radius
+{
+	my ($c) = @_;
+	my $r = radius($c);
+
+	return $r =~ /::float8$/ ? $r : "$r\::float8";
+}
+
 # A condition that the distance from $q is less than $r, in one of the forms that people write.
 sub threshold
 {
@@ -478,7 +488,7 @@ sub prepared
 	my ($filter, $type) = (simple_filter(), $c->{set}{type});
 	my $d = "v $c->{set}{operator} \$1";
 	my $near = threshold($c, $d, '$3');
-	my ($r, $n) = (radius($c), any_limit());
+	my ($r, $n) = (parameter_radius($c), any_limit());
 	my $literal = $c->{set}{queries}[ $c->{number} ];
 	my $where = ($near =~ s/\$3/$r/gr) =~ s/\$1/$literal/gr . " AND $filter";
 	my $body = "SELECT id, $d FROM items WHERE $filter AND $near ORDER BY $d LIMIT \$2";
@@ -499,7 +509,7 @@ sub prepared
 sub two_queries
 {
 	my ($c) = @_;
-	my ($set, $filter, $r, $n) = ($c->{set}, simple_filter(), radius($c), any_limit());
+	my ($set, $filter, $r, $n) = ($c->{set}, simple_filter(), parameter_radius($c), any_limit());
 	my $number = chance(0.7) ? $c->{number} : 1 + int(rand(query_count()));
 	my $near = (chance(0.5) ? \&threshold : \&cast_threshold)->($c, "v $set->{operator} \$2", '$3');
 	my $ask = "SELECT id, v $set->{operator} \$1 FROM items WHERE $filter AND $near ORDER BY v $set->{operator} \$1 LIMIT \$4";

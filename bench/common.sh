@@ -244,7 +244,7 @@ load_packages() {
 	gzip -dc "$bench_dir/../demo/data/packages.copy.gz" | sql -c "COPY packages FROM STDIN (FORMAT binary)"
 	gzip -dc "$bench_dir/../demo/data/queries.copy.gz" | sql -c "COPY questions FROM STDIN (FORMAT binary)"
 	sql <<-END
-		CREATE TABLE items AS SELECT id, embedding AS v FROM packages;
+		CREATE TABLE items AS SELECT (row_number() OVER (ORDER BY id))::integer - 1 AS id, embedding AS v FROM packages;
 		ALTER TABLE items SET (parallel_workers = $workers);
 		CREATE TABLE queries AS SELECT (row_number() OVER (ORDER BY id))::integer - 1 AS id, embedding AS v FROM questions;
 		ALTER TABLE queries ADD PRIMARY KEY (id);

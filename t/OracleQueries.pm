@@ -89,9 +89,8 @@ sub radius
 sub parameter_radius
 {
 	my ($c) = @_;
-	my $r = radius($c);
 
-	return $r =~ /::float8$/ ? $r : "$r\::float8";
+	return radius($c) . '::float8';
 }
 
 # A condition that the distance from $q is less than $r, in one of the forms that people write.
